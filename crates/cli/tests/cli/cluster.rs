@@ -30,9 +30,8 @@ impl<'a> Started<'a> {
     }
 
     fn run(&self, action: &str, arguments: &[&str]) -> String {
-        let dir = self.scratch.path("try");
-        let all = [&["cluster", action, "--dir", dir.to_str().unwrap()], arguments].concat();
-        let run = Run::of(&all);
+        // A relative path, as in the documents.
+        let run = Run::in_dir(self.scratch, &[&["cluster", action, "--dir", "try"], arguments].concat());
         assert_eq!(run.code, 0, "{run:?}");
         run.stdout
     }

@@ -39,8 +39,12 @@ impl FileMeta {
     /// effect on it.
     #[must_use]
     pub fn new(path: &Path) -> Self {
-        Self(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()))
+        Self(absolute(path))
     }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 impl Meta for FileMeta {
@@ -94,8 +98,10 @@ impl Membership {
     ///
     /// [`MembershipError::File`]: the file is unchanged.
     pub fn write(&self, path: &Path) -> Result<(), MembershipError> {
+        // Both absolute: a list that was read by a relative path may be written by an absolute one.
+        let (path, key_file) = (absolute(path), absolute(&self.key_file));
         let directory = path.parent().unwrap_or(Path::new(""));
-        let key_file = self.key_file.strip_prefix(directory).unwrap_or(&self.key_file);
+        let key_file = key_file.strip_prefix(directory).unwrap_or(&key_file);
         let new = path.with_extension("toml.new");
         let write = || {
             let mut file = fs::File::create(&new)?;
@@ -103,7 +109,7 @@ impl Membership {
             file.sync_all()
         };
         write().map_err(failed(&new))?;
-        fs::rename(&new, path).map_err(failed(path))?;
+        fs::rename(&new, &path).map_err(failed(&path))?;
         // The new name is durable after a sync of its directory.
         let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
         fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed(directory))
