@@ -358,10 +358,7 @@ fn leave(directory: &ClusterDirectory, pe: PeId, out: &mut dyn Write) -> Result<
     if directory.members.left().iter().any(|member| member.pe == pe) {
         bail!("node {} has left already", pe.0);
     }
-    let member = directory
-        .members
-        .node(pe)
-        .with_context(|| format!("there is no node {}; `azekura cluster status` lists the nodes", pe.0))?;
+    let member = directory.member(pe)?;
     let fewer = directory.members.without(pe).ok().context("the last node cannot leave; stop it instead")?;
     let version = directory.members.version().to_string();
     ask::ask_within(member, &["AZ.CLUSTER", "LEAVE", "VERSION", &version], LEAVE_TIMEOUT)?;
@@ -384,6 +381,9 @@ fn stop_process(directory: &ClusterDirectory, pe: PeId, out: &mut dyn Write) -> 
 }
 
 fn stop(directory: &ClusterDirectory, node: Option<u16>, kill: bool, out: &mut dyn Write) -> Result<Outcome> {
+    if let Some(node) = node {
+        directory.member(PeId(node))?;
+    }
     let mut stopping = Vec::new();
     for (pe, process) in directory.running().filter(|(pe, _)| node.is_none_or(|node| pe.0 == node)) {
         if kill {

@@ -266,6 +266,8 @@ fn a_node_leaves_and_the_others_have_what_it_had() {
     let leave = |node: &str| Run::of(&["cluster", "leave", "--dir", dir.to_str().unwrap(), node]);
     let nobody = leave("7");
     assert!(nobody.code == 1 && nobody.stderr.contains("there is no node 7"), "{nobody:?}");
+    let nobody = Run::of(&["cluster", "stop", "--dir", dir.to_str().unwrap(), "--node", "7"]).refused();
+    assert!(nobody.contains("there is no node 7"), "{nobody}");
     // All other nodes must be reachable; the node stays a member with its keys until they are.
     cluster.run("stop", &["--node", "2", "--kill"]);
     let refused = leave("1");

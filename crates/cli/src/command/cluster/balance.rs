@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::{Context, Result, bail};
+use azekura_fatbtree::PeId;
 
 use super::directory::ClusterDirectory;
 use super::map::each_leaf;
@@ -21,9 +22,7 @@ pub(super) fn balance(
 ) -> Result<Outcome> {
     let mut takers: Vec<u16> = directory.members.nodes().iter().map(|member| member.pe.0).collect();
     if let Some(node) = without {
-        if !takers.contains(&node) {
-            bail!("there is no node {node}; `azekura cluster status` lists the nodes");
-        }
+        directory.member(PeId(node))?;
         takers.retain(|taker| *taker != node);
     }
     if takers.is_empty() {

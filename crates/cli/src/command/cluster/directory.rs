@@ -128,6 +128,14 @@ impl ClusterDirectory {
         Ok(Self { dir: self.dir.clone(), members })
     }
 
+    /// Returns a node of the cluster.
+    pub(super) fn member(&self, pe: PeId) -> Result<&Member> {
+        self.members.node(pe).with_context(|| {
+            let dir = self.dir.display();
+            format!("there is no node {}; `azekura cluster status --dir {dir}` lists the nodes", pe.0)
+        })
+    }
+
     fn path(&self, pe: PeId, what: &str) -> PathBuf {
         self.dir.join(format!("node-{}.{what}", pe.0))
     }
@@ -175,9 +183,7 @@ impl ClusterDirectory {
 
     /// Checks that the loss of a node's store can be accepted: the node exists and does not run.
     pub(super) fn can_go_on_without(&self, pe: PeId) -> Result<()> {
-        if self.members.node(pe).is_none() {
-            bail!("there is no node {}; `azekura cluster status` lists the nodes", pe.0);
-        }
+        self.member(pe)?;
         if self.process(pe).is_some() {
             bail!(
                 "node {} runs; stop it first: azekura cluster stop --dir {} --node {0}",
