@@ -1,6 +1,7 @@
 //! The memory that this process may use, and the settings with defaults that depend on it. The limit is the
-//! memory of the machine, or that of the process's control group if that is less. With a limit of at least 64
-//! MiB the whole process uses at most three quarters of the limit.
+//! memory of the machine, that of the process's control group, or the process's own limit of addresses or
+//! data (`ulimit -v`, `ulimit -d`): the least of them. With a limit of memory of at least 64 MiB the whole
+//! process uses at most three quarters of the limit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,9 @@ const MOUNTS: [(&str, Version); 3] = [
     ("sys/fs/cgroup/unified", Version::Two),
     ("sys/fs/cgroup/memory", Version::One),
 ];
+
+/// Limits of the process, in bytes, by their names in /proc/self/limits.
+const PROCESS_LIMITS: [&str; 2] = ["Max address space", "Max data size"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
@@ -175,7 +179,15 @@ fn limit_below(root: &Path) -> Option<u64> {
             fs::read_to_string(directory.join(version.limit_file())).ok()?.trim().parse().ok()
         })
     });
-    limits.chain(machine).min()
+    let process = fs::read_to_string(root.join("proc/self/limits")).unwrap_or_default();
+    let own = PROCESS_LIMITS.into_iter().filter_map(|name| soft_limit(&process, name));
+    limits.chain(machine).chain(own).min()
+}
+
+/// Returns the soft limit with this name in /proc/self/limits, unless it is unlimited.
+fn soft_limit(limits: &str, name: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// Returns `MemTotal` of /proc/meminfo in bytes.
@@ -253,6 +265,21 @@ mod tests {
         let file = "sys/fs/cgroup/memory/x/memory.limit_in_bytes";
         assert_eq!(limit(&[MACHINE, group, (file, "8192\n")]), Some(8192));
         assert_eq!(limit(&[MACHINE, group, (file, "9223372036854771712\n")]), Some(1 << 20));
+    }
+
+    #[test]
+    fn limits_of_the_process_count_too() {
+        let limits = |data: &str, addresses: &str| {
+            let text = format!(
+                "Limit                     Soft Limit           Hard Limit           Units     \n\
+                 Max data size             {data:<20} unlimited            bytes     \n\
+                 Max address space         {addresses:<20} 4096                 bytes     \n"
+            );
+            limit(&[MACHINE, ("proc/self/limits", &text)])
+        };
+        assert_eq!(limits("unlimited", "unlimited"), Some(1 << 20));
+        assert_eq!(limits("8192", "unlimited"), Some(8192));
+        assert_eq!(limits("8192", "6144"), Some(6144));
     }
 
     #[test]

@@ -175,10 +175,11 @@ impl Builder {
     }
 
     /// Sets the capacity of the page cache in bytes. Default: 256 MiB, or an eighth of the memory that the
-    /// process may use (machine, control group) if that is less; the system's page cache uses the rest. The
-    /// store may be many times larger. A page in both caches uses memory twice, so raise the capacity if all
-    /// pages fit into it, or if you set [`direct_pages`](Self::direct_pages). Default stores of one process
-    /// share a quarter of the memory: each reserves at most half of the rest, and at least 1.5 MiB.
+    /// process may use (machine, control group, `ulimit -v` and `-d`) if that is less; the system's page
+    /// cache uses the rest. The store may be many times larger. A page in both caches uses memory twice, so
+    /// raise the capacity if all pages fit into it, or if you set [`direct_pages`](Self::direct_pages).
+    /// Default stores of one process share a quarter of the memory: each reserves at most half of the rest,
+    /// and at least 1.5 MiB.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.cache = CacheCapacity::Set(bytes);
