@@ -41,10 +41,12 @@ pub enum Durability {
 /// | [`page_size`](Self::page_size) | 8 KiB | keys are longer than 2 KiB (a quarter of a page) |
 /// | [`file_system`](Self::file_system) | the system's | tests inject faults |
 /// | `encryption_key` | none | others can read the files; feature `encryption` |
+/// | [`archive`](Self::archive) | none | a restore must reach any point in time |
 /// | **memory** | | |
 /// | [`cache_bytes`](Self::cache_bytes) | 256 MiB, at most an eighth of the memory | rows in use do not fit |
 /// | [`version_bytes`](Self::version_bytes) | a quarter of the cache | a snapshot becomes too old |
 /// | [`direct_pages`](Self::direct_pages) | no | the cache should be the only copy in memory |
+/// | `far_cache` | none | memory of other machines is faster than the disk; feature `far` |
 /// | **durability** | | |
 /// | [`durability`](Self::durability) | `Immediate` | a crash may lose the last milliseconds |
 /// | [`log_sync_interval`](Self::log_sync_interval) | none | only a power loss may lose commits |
