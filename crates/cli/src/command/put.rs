@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::io::{self, Read};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use crate::Outcome;
 use crate::arguments::{StoreArguments, TableArguments, argument_bytes};
+use crate::format::MAX_VALUE_BYTES;
 use crate::store::{Bytes, row_types};
 
 const EXAMPLES: &str = "\
@@ -45,7 +46,7 @@ impl Put {
         let key = argument_bytes(&self.key, self.escaped)?;
         let value = match &self.value {
             Some(value) if value != "-" => argument_bytes(value, self.escaped)?,
-            _ => read_stdin()?,
+            _ => read_value(io::stdin().lock(), MAX_VALUE_BYTES)?,
         };
         let db = store.open_or_create(&self.table.path)?;
         row_types(&db, &self.table.table)?.check(&key, &value)?;
@@ -56,8 +57,22 @@ impl Put {
     }
 }
 
-fn read_stdin() -> Result<Vec<u8>> {
+/// Reads a value of at most `most` bytes.
+fn read_value(source: impl Read, most: usize) -> Result<Vec<u8>> {
     let mut value = Vec::new();
-    io::stdin().lock().read_to_end(&mut value).context("cannot read the value from stdin")?;
+    source.take(most as u64 + 1).read_to_end(&mut value).context("cannot read the value from stdin")?;
+    ensure!(value.len() <= most, "stdin has more than {most} bytes; this is the largest size of a value");
     Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stdin_without_an_end_is_not_read_into_memory_whole() {
+        assert_eq!(read_value(&b"12345"[..], 5).unwrap(), b"12345");
+        let error = read_value(io::repeat(0).take(1 << 30), 5).unwrap_err().to_string();
+        assert!(error.starts_with("stdin has more than 5 bytes"), "{error}");
+    }
 }

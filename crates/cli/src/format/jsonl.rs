@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::lines::Lines;
-use super::{Fault, ReadError, ReadRows, Row};
+use super::{Fault, MAX_VALUE_BYTES, ReadError, ReadRows, Row};
 
 /// Parses a line (without its newline) into `row`: `field` of the object as key, the line as value.
 ///
@@ -132,7 +132,7 @@ pub struct Reader<R> {
 impl<R: BufRead> Reader<R> {
     /// Returns a reader of `source`, with each object's `field` as its key.
     pub fn new(source: R, field: &str) -> Self {
-        Self { lines: Lines::new(source), field: field.into() }
+        Self { lines: Lines::new(source, MAX_VALUE_BYTES), field: field.into() }
     }
 }
 

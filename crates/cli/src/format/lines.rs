@@ -2,11 +2,11 @@
 
 use std::io::{self, BufRead, Read};
 
-use super::{Fault, ReadError};
+use super::{Fault, MAX_VALUE_BYTES, ReadError};
 
-/// Length of the longest line, in bytes: the largest value of a store with every byte written as `\xHH`, with
-/// a margin.
-pub(super) const MAX_LINE: usize = 512 << 20;
+/// Length of the longest line of a dump, in bytes: the largest value of a store with every byte written as
+/// `\xHH`, with a margin for the key.
+pub(super) const MAX_LINE: usize = 4 * MAX_VALUE_BYTES + (1 << 20);
 
 /// Reads lines without their ends.
 #[derive(Debug)]
@@ -23,11 +23,8 @@ pub(super) struct Lines<R> {
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl<R: BufRead> Lines<R> {
-    pub(super) const fn new(source: R) -> Self {
-        Self::with_limit(source, MAX_LINE)
-    }
-
-    const fn with_limit(source: R, limit: usize) -> Self {
+    /// Returns a reader of lines of at most `limit` bytes.
+    pub(super) const fn new(source: R, limit: usize) -> Self {
         Self { source, buffer: Vec::new(), limit, line: 0, bytes: 0, keeps_mark: false }
     }
 
@@ -81,7 +78,7 @@ mod tests {
 
     #[test]
     fn lines_come_without_their_ends_and_are_counted() {
-        let mut lines = Lines::new(&b"one\n\nthree"[..]);
+        let mut lines = Lines::new(&b"one\n\nthree"[..], MAX_LINE);
         assert_eq!(lines.next_line().unwrap(), Some(&b"one"[..]));
         assert_eq!(lines.next_line().unwrap(), Some(&b""[..]));
         assert_eq!(lines.next_line().unwrap(), Some(&b"three"[..]));
@@ -92,7 +89,8 @@ mod tests {
     #[test]
     fn a_mark_of_byte_order_is_dropped_at_the_beginning_only() {
         let text = b"\xef\xbb\xbfone\n\xef\xbb\xbftwo\n";
-        let (mut lines, mut raw) = (Lines::new(&text[..]), Lines::new(&text[..]).keeping_mark(true));
+        let new = || Lines::new(&text[..], MAX_LINE);
+        let (mut lines, mut raw) = (new(), new().keeping_mark(true));
         assert_eq!(lines.next_line().unwrap(), Some(&b"one"[..]));
         assert_eq!(lines.next_line().unwrap(), Some(&b"\xef\xbb\xbftwo"[..]));
         assert_eq!(lines.bytes(), text.len() as u64);
@@ -100,8 +98,14 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_row_fits_a_line() {
+        let of_byte = super::super::escape::escaped(&[0]).len();
+        assert!(of_byte * (MAX_VALUE_BYTES + 8192) + "\t".len() <= MAX_LINE, "a key has at most 8 KiB");
+    }
+
+    #[test]
     fn a_line_without_an_end_is_not_read_into_memory_whole() {
-        let mut lines = Lines::with_limit(io::BufReader::new(io::repeat(b'x').take(1 << 30)), 100);
+        let mut lines = Lines::new(io::BufReader::new(io::repeat(b'x').take(1 << 30)), 100);
         let error = lines.next_line().unwrap_err().to_string();
         assert_eq!(error, "line 1: the line is longer than 100 bytes");
         assert!(lines.bytes() <= 101);
@@ -109,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_line_of_just_the_limit_is_read() {
-        let mut lines = Lines::with_limit(&b"12345\n678"[..], 5);
+        let mut lines = Lines::new(&b"12345\n678"[..], 5);
         assert_eq!(lines.next_line().unwrap(), Some(&b"12345"[..]));
         assert_eq!(lines.next_line().unwrap(), Some(&b"678"[..]));
     }

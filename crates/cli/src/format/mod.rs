@@ -14,6 +14,9 @@ use std::io::{self, BufRead};
 
 pub use escape::EscapeError;
 
+/// Length of the longest value of a store, in bytes.
+pub(crate) const MAX_VALUE_BYTES: usize = 1 << 30;
+
 /// A key and its value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {

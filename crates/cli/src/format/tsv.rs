@@ -4,7 +4,7 @@
 use std::io::{self, BufRead, Write};
 
 use super::escape::{escape, unescape};
-use super::lines::Lines;
+use super::lines::{Lines, MAX_LINE};
 use super::{Fault, ReadError, ReadRows, Row};
 
 /// Parses a line (without its newline) into `row`.
@@ -78,7 +78,7 @@ pub struct Reader<R> {
 impl<R: BufRead> Reader<R> {
     /// Returns a reader of `source`; with `raw`, backslashes are literal.
     pub const fn new(source: R, raw: bool) -> Self {
-        Self { lines: Lines::new(source).keeping_mark(raw), raw }
+        Self { lines: Lines::new(source, MAX_LINE).keeping_mark(raw), raw }
     }
 }
 

@@ -10,11 +10,9 @@
 
 use std::io::{self, BufRead, Read};
 
-use super::super::lines::MAX_LINE;
-
 /// Length of the longest field, in bytes, including line ends. Without a bound, one stray quote would make
 /// the rest of a file one field.
-pub(super) const MAX_FIELD: usize = MAX_LINE;
+pub(super) const MAX_FIELD: usize = 512 << 20;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
