@@ -95,7 +95,7 @@ pub(crate) struct Load {
 
     /// Types of keys and values, by the names that `azekura tables` prints; keys and values are encodings of
     /// them, as in a dump [default: those of the table; a new table has bytes]
-    #[arg(long, num_args = 2, value_names = ["KEY", "VALUE"])]
+    #[arg(long, num_args = 2, value_names = ["KEY", "VALUE"], value_parser = type_name)]
     types: Option<Vec<String>>,
 
     /// Stop at the first row with a key that is already in the table
@@ -109,6 +109,19 @@ fn delimiter(text: &str) -> Result<u8, String> {
         b"tab" | b"\\t" => Ok(b'\t'),
         [byte] if byte.is_ascii() && !matches!(byte, b'"' | b'\n' | b'\r' | 0) => Ok(*byte),
         _ => Err("one ASCII character that is no quote and no line end, or `tab`".into()),
+    }
+}
+
+/// Parses the name of a type. Programs define types with any names; names that no table can have are refused.
+fn type_name(text: &str) -> Result<String, String> {
+    let name_of = |stored: &str| Err(format!("a table has the name `{stored}` for this type"));
+    match text {
+        "String" | "&str" => name_of("str"),
+        "Vec<u8>" | "[u8]" | "&[u8]" => name_of("bytes"),
+        _ if text.is_empty() || text.contains(char::is_control) => {
+            Err("write the name of a type, as `azekura tables` prints it".into())
+        }
+        _ => Ok(text.into()),
     }
 }
 

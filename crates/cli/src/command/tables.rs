@@ -34,8 +34,9 @@ impl Tables {
         let db = store.open_to_read(&self.path)?;
         let tx = db.begin()?;
         for table in db.tables()? {
-            let (name, types) = (escaped(table.name.as_bytes()), &table.types);
-            write!(out, "{name}\t{}\t{}", types.key, types.value)?;
+            let texts = [&table.name, &table.types.key, &table.types.value];
+            let [name, key, value] = texts.map(|text| escaped(text.as_bytes()));
+            write!(out, "{name}\t{key}\t{value}")?;
             if self.count {
                 let rows = existing_table(&db, &tx, &table.name)?;
                 let count = rows.iter().try_fold(0_u64, |count, row| row.map(|_| count + 1))?;

@@ -288,6 +288,21 @@ fn a_table_of_a_program_is_the_same_after_dump_and_load_with_its_types() {
 }
 
 #[test]
+fn names_of_types_that_no_program_can_open_are_refused() {
+    let scratch = Scratch::new();
+    for (name, part) in [("String", "`str`"), ("Vec<u8>", "`bytes`"), ("", "--types"), ("a\nb", "name")] {
+        let refused = Run::with_stdin(&scratch, &["load", "db", "t", "--types", name, "u64"], b"");
+        assert!(refused.code == 2 && refused.stderr.contains(part), "{name:?}: {refused:?}");
+    }
+    // A program may have stored such a name.
+    let definition = azekura::TableDefinition::<[u8], [u8]>::encoded("t", "a\tb", "c\nd");
+    let db = azekura::Database::open(scratch.path("db")).unwrap();
+    db.transact(|tx| tx.table(&definition)?.insert(&b"k".to_vec(), &b"v".to_vec())).unwrap();
+    db.close().unwrap();
+    assert_eq!(Run::in_dir(&scratch, &["tables", "db"]).well(), "t\ta\\tb\tc\\nd\n");
+}
+
+#[test]
 fn a_stray_quote_of_csv_is_refused_and_the_rows_before_it_stay() {
     let scratch = Scratch::new();
     let csv = scratch.file("p.csv", "\u{feff}id;name\r\n1;\"a;b\"\r\n2;\"open\r\n3;c\r\n");
