@@ -1,5 +1,7 @@
 //! Opens a store and finds a table in it, with messages that include the remedy.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
@@ -87,9 +89,17 @@ pub(crate) fn is_object(archive: &Path) -> bool {
     matches!(backup_location::parse(archive.as_os_str().to_owned()), Ok(BackupLocation::Object(_)))
 }
 
+/// Reads a file, or the part of it that shows that it is too long for a key or a password. Devices such as
+/// /dev/urandom have no end.
+pub(crate) fn read_short(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(4096).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Reads a key from a file: 32 bytes, or 64 hexadecimal digits.
 pub(crate) fn read_key(file: &Path) -> Result<[u8; 32]> {
-    let bytes = std::fs::read(file).with_context(|| format!("cannot read the key in {}", file.display()))?;
+    let bytes = read_short(file).with_context(|| format!("cannot read the key in {}", file.display()))?;
     let digits = bytes.trim_ascii();
     let from_hex = || -> Option<[u8; 32]> {
         let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());

@@ -15,6 +15,7 @@ use clap::{Args, ValueEnum};
 
 use crate::arguments::{StoreArguments, limit_bytes, seconds, socket_address};
 use crate::logging::{self, LogFormat};
+use crate::store::read_short;
 use crate::{Outcome, signals};
 
 const EXAMPLES: &str = "\
@@ -279,11 +280,4 @@ fn listen_address(text: &str) -> Result<ListenAddress, String> {
         Some(path) => Ok(ListenAddress::Unix(path.into())),
         None => socket_address(text).map(ListenAddress::Tcp),
     }
-}
-
-/// Reads a file, or the part of it that shows that it is too long for a password.
-fn read_short(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(4096).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }

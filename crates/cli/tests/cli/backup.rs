@@ -232,6 +232,8 @@ fn an_encrypted_store_needs_its_key_file_for_each_command() {
     assert!(run.code == 1 && run.stderr.contains("another key"), "{run:?}");
     let run = get(&["--key-file", &file]);
     assert!(run.code == 1 && run.stderr.contains("holds no key"), "{run:?}");
+    let endless = get(&["--key-file", "/dev/zero"]).refused();
+    assert!(endless.contains("/dev/zero holds no key"), "{endless}");
     Run::in_dir(&scratch, &["backup", "db", "copy", "--verify", "--key-file", &old]).well();
     let run = Run::in_dir(&scratch, &["restore", "copy", "new"]);
     assert!(run.code == 1 && run.stderr.contains("is encrypted"), "{run:?}");
