@@ -35,8 +35,8 @@
 //! | load many rows at once | [`Table::bulk_load`] |
 //! | handle an error | [`Error`], [`ErrorKind`] |
 //!
-//! The feature `far` (off by default) adds `Builder::far_cache`, which stores evicted pages on memory
-//! servers.
+//! Two features are off by default: `encryption` adds `Builder::encryption_key`, which encrypts the files,
+//! and `far` adds `Builder::far_cache`, which stores evicted pages on memory servers.
 //!
 //! Modules, for readers of the source:
 //!
