@@ -387,6 +387,16 @@ fn an_archive_that_lost_its_end_is_restored_to_an_earlier_time_only() {
 }
 
 #[test]
+fn the_directory_of_a_store_is_no_archive() {
+    let fs = FaultFs::new();
+    on(&fs).open("db").expect("opens").close().expect("closes");
+    let error = on(&fs).archive("db").open("db").expect_err("is a store");
+    assert!(error.to_string().contains("db is the directory of a store"), "{error:?}");
+    assert!(!files_below(&fs, "db").iter().any(|path| path.ends_with("end.azk")), "no file was created");
+    on(&fs).open("db").expect("opens").close().expect("closes");
+}
+
+#[test]
 fn a_missing_archive_is_not_created_again() {
     let fs = FaultFs::new();
     let db = archived(&fs).open("db").expect("opens");
