@@ -112,7 +112,7 @@ impl<C: Args> Creates<Archives<C>> {
 // A command that writes to a store with a log archive, or reads the archive.
 #[derive(Args, Debug)]
 pub(crate) struct Archives<C: Args> {
-    /// Log archive of the store, for restores to a point in time; created if it is missing
+    /// Log archive of the store, for restores to a point in time; a new directory begins a new archive
     #[arg(long, value_name = "DIR", help_heading = "Store options")]
     archive: Option<PathBuf>,
 

@@ -19,7 +19,8 @@ Examples:
 Copies all tables into a new store with full pages and no free ones, and
 prints the sizes of both. DB is not changed. NEW is a new or empty
 directory. A copy that failed or was killed leaves a directory that no command
-opens: delete it. `azekura check NEW` verifies the copy.
+opens: delete it. `azekura check NEW` verifies the copy. NEW is another store:
+its first backup must be full, and it needs a new directory for an archive.
 
 A value of a row of more than five sixteenths of a page (2.5 KB of 8 KiB) has
 pages of its own. --page-size sets the page size of the new store.";
