@@ -46,7 +46,6 @@ pub enum Durability {
 /// | [`cache_bytes`](Self::cache_bytes) | 256 MiB, at most an eighth of the memory | rows in use do not fit |
 /// | [`version_bytes`](Self::version_bytes) | a quarter of the cache | a snapshot becomes too old |
 /// | [`direct_pages`](Self::direct_pages) | no | the cache should be the only copy in memory |
-/// | `far_cache` | none | memory of other machines is faster than the disk; feature `far` |
 /// | **durability** | | |
 /// | [`durability`](Self::durability) | `Immediate` | a crash may lose the last milliseconds |
 /// | [`log_sync_interval`](Self::log_sync_interval) | none | only a power loss may lose commits |
@@ -177,11 +176,10 @@ impl Builder {
     }
 
     /// Sets the capacity of the page cache in bytes. Default: 256 MiB, or an eighth of the memory that the
-    /// process may use (machine, control group, `ulimit -v` and `-d`) if that is less; the system's page
-    /// cache uses the rest. The store may be many times larger. A page in both caches uses memory twice, so
-    /// raise the capacity if all pages fit into it, or if you set [`direct_pages`](Self::direct_pages).
-    /// Default stores of one process share a quarter of the memory: each reserves at most half of the rest,
-    /// and at least 1.5 MiB.
+    /// process may use (machine, control group, `ulimit -v`, `-d`) if that is less; the system's page cache
+    /// uses the rest. A page in both caches uses memory twice, so raise the capacity if all pages fit into
+    /// it, or if you set [`direct_pages`](Self::direct_pages). Default stores of one process share a quarter
+    /// of the memory: each reserves at most half of the rest, and at least 1.5 MiB.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.cache = CacheCapacity::Set(bytes);
@@ -223,9 +221,8 @@ impl Builder {
         self
     }
 
-    /// Sets the number of log files written at the same time, at most one per log buffer. Default: the number
-    /// with which the store was created or last opened; for a new store one per 16 processors, at least one.
-    /// A commit waits for all log files, so set more only if the device executes flushes in parallel.
+    /// Sets the number of log files written at the same time, at most one per log buffer. Default: that of the
+    /// last opening; for a new store one per 16 processors, at least one. A commit waits for all log files.
     #[must_use]
     pub fn wal_streams(mut self, streams: usize) -> Self {
         self.streams = Some(streams);
