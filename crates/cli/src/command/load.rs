@@ -18,7 +18,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use azekura::{CommitTicket, Database, Error, ErrorKind};
 use clap::Args;
 use indicatif::ProgressBar;
@@ -189,8 +189,21 @@ impl Load {
         let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
         let metadata = file.metadata().with_context(|| format!("cannot read {name}"))?;
         let len = metadata.is_file().then_some(metadata.len());
-        Ok(Input { name, len, source: Box::new(BufReader::with_capacity(1 << 20, file)) })
+        let mut source = BufReader::with_capacity(1 << 20, file);
+        // An error of reading is reported with the first row.
+        if len.is_some() && !self.raw && source.fill_buf().is_ok_and(is_compressed) {
+            bail!("{name} is compressed; pass its text by a pipe, as in `zcat FILE | azekura load DB TABLE`");
+        }
+        Ok(Input { name, len, source: Box::new(source) })
     }
+}
+
+/// Returns `true` for the first bytes of a compressed file. Parts of such a file could pass for rows.
+fn is_compressed(start: &[u8]) -> bool {
+    const GZIP: &[u8] = b"\x1f\x8b";
+    const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
+    const XZ: &[u8] = b"\xfd7zXZ\0";
+    [GZIP, ZSTD, XZ].iter().any(|magic| start.starts_with(magic))
 }
 
 /// The source of rows.

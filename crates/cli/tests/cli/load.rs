@@ -288,6 +288,16 @@ fn a_table_of_a_program_is_the_same_after_dump_and_load_with_its_types() {
 }
 
 #[test]
+fn a_compressed_file_is_refused_unless_it_is_raw() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.path("w.tsv.gz"), b"\x1f\x8b\x08\x08\t\n").unwrap();
+    let refused = Run::in_dir(&scratch, &["load", "db", "t", "w.tsv.gz"]).refused();
+    assert!(refused.contains("w.tsv.gz is compressed") && refused.contains("zcat"), "{refused}");
+    assert!(!scratch.path("db").exists());
+    Run::in_dir(&scratch, &["load", "db", "t", "w.tsv.gz", "--raw"]).well();
+}
+
+#[test]
 fn names_of_types_that_no_program_can_open_are_refused() {
     let scratch = Scratch::new();
     for (name, part) in [("String", "`str`"), ("Vec<u8>", "`bytes`"), ("", "--types"), ("a\nb", "name")] {
