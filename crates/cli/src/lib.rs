@@ -54,7 +54,6 @@ pub mod shared {
     pub use crate::show::{count, counted};
 }
 
-use std::error::Error;
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -155,12 +154,12 @@ pub fn run_command(program: &str, command: impl FnOnce(&mut dyn Write) -> Result
 /// Returns `true` if the reader of standard output has closed it. A broken pipe elsewhere, such as a
 /// connection that an object store has ended, is an error of the command.
 fn is_closed_stdout(error: &anyhow::Error) -> bool {
-    let is_closed = |cause: &(dyn Error + 'static)| {
-        let cause = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        let stdout = cause.and_then(|cause| cause.downcast_ref::<StdoutError>());
-        stdout.is_some_and(|error| error.0.kind() == io::ErrorKind::BrokenPipe)
-    };
-    error.chain().any(is_closed)
+    stdout_error(error).is_some_and(|error| error.0.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Returns the failed write to standard output that is the cause of an error.
+fn stdout_error(error: &anyhow::Error) -> Option<&StdoutError> {
+    error.chain().find_map(|cause| cause.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref())
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::Outcome;
 use crate::arguments::{StoreArguments, seconds};
 use crate::demo::child::{self, Orders};
 use crate::demo::{self, Settings};
 use crate::scratch::Scratch;
+use crate::{Outcome, stdout_error};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -83,19 +83,25 @@ impl Demo {
             refuse_unless_empty(path)?;
             let well = demo::run(&settings, path, out)?;
             let shown = path.display();
-            writeln!(
+            let printed = writeln!(
                 out,
                 "\nThe store is in {shown}; look at it with `azekura scan {shown} transfers --limit 5`."
-            )?;
+            );
+            if well {
+                printed?;
+            }
             return Ok(outcome(well));
         }
         let scratch = Scratch::new("azekura-demo-").context("cannot make a directory for the store")?;
         let ended = demo::run(&settings, scratch.path(), out);
-        if let Ok(true) = ended {
-            return Ok(Outcome::Well);
+        let is_kept = match &ended {
+            Ok(well) => !well,
+            Err(error) => stdout_error(error).is_none(), // The name of the store cannot be printed.
+        };
+        if is_kept {
+            // A failed write is not reported: the exit code tells of the loss.
+            let _ = writeln!(out, "\nThe store is kept in {}.", scratch.keep().display());
         }
-        let kept = scratch.keep();
-        writeln!(out, "\nThe store is kept in {}.", kept.display())?;
         ended.map(outcome)
     }
 

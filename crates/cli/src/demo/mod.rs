@@ -55,7 +55,8 @@ pub(crate) struct Settings {
 
 /// Runs the demo in `path`, which has no store yet; returns whether all audits passed.
 ///
-/// Stops after the first round with a problem, so that the store stays unchanged.
+/// Stops after the first round with a problem, so that the store stays unchanged. The result tells of the
+/// problem also if stdout fails.
 pub(crate) fn run(settings: &Settings, path: &Path, out: &mut dyn Write) -> Result<bool> {
     let mut report = Report::new(out);
     report.begin(settings, path)?;
@@ -66,16 +67,20 @@ pub(crate) fn run(settings: &Settings, path: &Path, out: &mut dyn Write) -> Resu
     report.accounts_opened(settings, begun.elapsed())?;
 
     let activity = progress::activity();
+    let mut has_problems = false;
     let mut rounds = Rounds::new(settings.clone(), path, StdRng::seed_from_u64(settings.seed));
     for number in 1..=settings.rounds {
         let round = rounds.run(number, &|doing| {
             activity.set_message(format!("round {number} of {}: {doing}", settings.rounds));
         })?;
-        activity.suspend(|| report.round(&round))?;
-        if !round.verdict.problems.is_empty() {
+        let printed = activity.suspend(|| report.round(&round));
+        has_problems = !round.verdict.problems.is_empty();
+        if has_problems {
             break;
         }
+        printed?;
     }
     activity.finish_and_clear();
-    Ok(report.end(settings, begun.elapsed())?)
+    let ended = report.end(settings, begun.elapsed());
+    if has_problems { Ok(false) } else { Ok(ended?) }
 }

@@ -86,3 +86,20 @@ fn a_signal_removes_the_store_of_the_demo() {
         assert_eq!(fs::read_dir(&parent).unwrap().count(), 0, "{signal:?}");
     }
 }
+
+#[test]
+fn a_demo_without_its_stdout_leaves_no_store() {
+    let scratch = Scratch::new();
+    let parent = scratch.path("");
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let status = Command::new(env!("CARGO_BIN_EXE_azekura"))
+        .args(SMALL)
+        .args(["--rounds", "1"])
+        .env("TMPDIR", &parent)
+        .stdout(full)
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert_eq!(fs::read_dir(&parent).unwrap().count(), 0);
+}
