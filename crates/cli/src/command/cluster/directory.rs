@@ -51,7 +51,8 @@ pub(super) fn free_addresses() -> Result<[SocketAddr; 2]> {
 
 /// Returns the last line of a node's log: if the node ended, the reason.
 fn last_line(log: &str) -> String {
-    log.trim_end().lines().next_back().unwrap_or_default().to_owned()
+    let line = log.trim_end().lines().next_back().unwrap_or_default();
+    line.strip_prefix("azekura: ").unwrap_or(line).to_owned()
 }
 
 impl ClusterDirectory {
@@ -208,7 +209,8 @@ impl ClusterDirectory {
                 self.forget(member.pe);
                 let said = fs::read_to_string(&log).unwrap_or_default();
                 if said.contains("cannot listen on") {
-                    return Err(anyhow!(PortTaken).context(last_line(&said)));
+                    let line = format!("node {}: {}", member.pe.0, last_line(&said));
+                    return Err(anyhow!(PortTaken).context(line));
                 }
                 bail!("node {} ended: {}; its log is {}", member.pe.0, last_line(&said), log.display());
             }

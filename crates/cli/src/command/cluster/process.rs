@@ -9,9 +9,9 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 /// Time limit for a node to stop.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The error that an address of a new cluster was taken by another process.
+/// The error that another process uses an address of a node.
 #[derive(Debug, thiserror::Error)]
-#[error("another process has taken an address that was free before; run the command again")]
+#[error("another process uses this address; end it, and run the command again")]
 pub(super) struct PortTaken;
 
 /// A running process.
