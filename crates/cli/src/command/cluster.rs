@@ -40,7 +40,8 @@ Examples:
 Clients are served while leaves move. For nodes on several machines write the list of members
 yourself and copy it, with the key file, to each machine:
   azekura serve node-0.db --cluster cluster.toml --node 0
-docs/cluster.md describes that. Each row is at one node only: make backups of each node.";
+docs/cluster.md describes that. Each row is at one node only: make backups of each node.
+With AZEKURA_PASSWORD in the environment, nodes require this password, and commands send it.";
 
 const LEAVE_EXAMPLE: &str = "\
 Example:
