@@ -54,16 +54,13 @@ impl StoreArguments {
     /// Opens the store at `path` for reading, without writing to it.
     pub(crate) fn open_to_read(&self, path: &Path) -> Result<Database> {
         self.builder()?.read_only(true).open(path).map_err(|error| match error {
-            Error::NotFound { .. } => {
-                anyhow!("{error}; `azekura load {} TABLE FILE` creates one", path.display())
-            }
             Error::InUse { .. } => anyhow!(
                 "{} is open for writing in another process. Query that process: a server answers `INFO` and \
                  `GET` (redis-cli -p PORT) and has a metrics endpoint, a program has `Database::stats` and \
                  `Database::check`. Or close the store there, and try again",
                 path.display()
             ),
-            error => error.into(),
+            error => with_remedy(error, path),
         })
     }
 
@@ -75,12 +72,20 @@ impl StoreArguments {
 
     /// Opens the store at `path`; creates nothing.
     pub(crate) fn open_existing(&self, path: &Path) -> Result<Database> {
-        self.builder()?.create(false).open(path).map_err(|error| match error {
-            Error::NotFound { .. } => {
-                anyhow!("{error}; `azekura load {} TABLE FILE` creates one", path.display())
-            }
-            error => error.into(),
-        })
+        self.builder()?.create(false).open(path).map_err(|error| with_remedy(error, path))
+    }
+}
+
+/// Adds the remedy to the error that there is no store at `path`.
+fn with_remedy(error: Error, path: &Path) -> anyhow::Error {
+    match error {
+        Error::NotFound { .. } if path.is_file() => {
+            anyhow!("{} is a file; name the directory of a store", path.display())
+        }
+        Error::NotFound { .. } => {
+            anyhow!("{error}; `azekura load {} TABLE FILE` creates one", path.display())
+        }
+        error => error.into(),
     }
 }
 

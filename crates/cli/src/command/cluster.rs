@@ -19,8 +19,8 @@ use anyhow::{Context, Result, bail};
 use azekura_fatbtree::{Member, Membership, PeId, even_shares};
 use clap::{Args, Subcommand};
 
-use crate::Outcome;
 use crate::format::escape;
+use crate::{Outcome, UsageError};
 use directory::ClusterDirectory;
 use map::{Leaf, each_leaf};
 
@@ -197,11 +197,11 @@ fn start(
         None => even_shares(nodes.unwrap_or(3)),
         Some(keys) => {
             if nodes.is_some_and(|nodes| usize::from(nodes) != keys.len() + 1) {
-                bail!(
-                    "--split-at with {} keys is for {} nodes; omit --nodes or give as many",
-                    keys.len(),
-                    keys.len() + 1
-                );
+                let (keys, nodes) = (keys.len(), keys.len() + 1);
+                return Err(UsageError(format!(
+                    "--split-at with {keys} keys is for {nodes} nodes; omit --nodes or give as many"
+                ))
+                .into());
             }
             std::iter::once(String::new()).chain(keys.iter().cloned()).collect()
         }

@@ -67,6 +67,7 @@ fn wrong_usage_ends_with_2_and_creates_nothing() {
     for arguments in [
         &["frobnicate"][..],
         &["get", "db"],
+        &["cluster", "start", "--dir", "try", "--nodes", "2", "--split-at", "a,b"],
         &["put", "db", "t", "k", "v", "--page-size", "5000"],
         &["put", "db", "t", "k", "v", "--cache", "lots"],
         &["put", "db", "t", "k", "\\q", "--escaped"],
@@ -123,6 +124,19 @@ fn a_second_opener_is_refused() {
     assert!(said.contains("open already"), "{said}");
     drop(db);
     Run::in_dir(&scratch, &["put", "db", "t", "k", "v"]).well();
+}
+
+#[test]
+fn a_file_in_place_of_a_store_is_called_a_file() {
+    let scratch = Scratch::new();
+    let file = scratch.file("rows.tsv", "k\tv\n");
+    let file = file.as_str();
+    for arguments in [&["get", file, "t", "k"][..], &["check", file], &["delete", file, "t", "k"]] {
+        let refused = Run::in_dir(&scratch, arguments).refused();
+        assert!(refused.contains("is a file; name the directory of a store"), "{refused}");
+    }
+    let refused = Run::in_dir(&scratch, &["get", "db", "t", "k"]).refused();
+    assert!(refused.contains("`azekura load db TABLE FILE` creates one"), "{refused}");
 }
 
 #[test]
