@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | opened, recovery began, recovery ended, closed | info | the opening and closing thread |
 //! | checkpoint failed; checkpoints succeed again | warn; info | the checkpointer |
-//! | disk full; disk has room again | error; info | the first change that is refused; the next commit |
+//! | disk full, file refused; accepted again | error; info | the first refused change; the next commit |
 //! | degraded; no longer degraded | error; info | the call that failed, or the checkpointer |
 //! | transaction open for long | warn | the checkpointer, once per transaction |
 //! | snapshot open for long | warn | the checkpointer, once per snapshot |
@@ -24,7 +24,7 @@ use tracing::{error, info, warn};
 
 use crate::Error;
 use crate::database::Shared;
-use crate::error::full_message;
+use crate::error::{full_message, is_space_missing};
 use crate::stats::SnapshotStats;
 
 /// Time after which an open writing transaction is reported. Applications rarely keep one open for more than
@@ -59,9 +59,15 @@ impl Shared {
     /// Reports the error of a change, if a reportable state begins with it.
     pub(crate) fn report_failed_change(&self, failed: &Error) {
         // Relaxed: selects the thread that reports, and orders nothing.
-        if matches!(failed, Error::LogFull { .. }) && !self.reported.is_disk_full.swap(true, Relaxed) {
+        if let Error::LogFull { source } = failed
+            && !self.reported.is_disk_full.swap(true, Relaxed)
+        {
             let (path, error) = (self.path.display(), full_message(failed));
-            error!(%path, %error, "disk full: writes are refused until space is free; reads still work");
+            if is_space_missing(&**source) {
+                error!(%path, %error, "disk full: writes are refused until space is free; reads still work");
+            } else {
+                error!(%path, %error, "file refused: writes are refused until it is made; reads still work");
+            }
             self.checkpoint_calls.wake_from_sleep(); // a checkpoint releases log files
         }
         self.report_state();
@@ -73,11 +79,11 @@ impl Shared {
         self.reported.is_disk_full.load(Relaxed)
     }
 
-    /// Reports that the disk is no longer full, after a commit found space in the log.
+    /// Reports that no space or file is missing any more, after a commit found space in the log.
     pub(crate) fn report_room(&self) {
         // Relaxed, twice: as above. The load keeps the cache line shared among committing threads.
         if self.reported.is_disk_full.load(Relaxed) && self.reported.is_disk_full.swap(false, Relaxed) {
-            info!(path = %self.path.display(), "disk has room again: changes are accepted");
+            info!(path = %self.path.display(), "changes are accepted again");
         }
     }
 
@@ -254,7 +260,7 @@ mod tests {
         assert!(lines.one("ERROR degraded").contains("reason="));
         fs.heal();
         put(&db, 1).expect("there is room");
-        lines.one("INFO disk has room again");
+        lines.one("INFO changes are accepted again");
         lines.one("INFO no longer degraded");
         lines.one("ERROR disk full");
         lines.one("ERROR degraded");

@@ -10,15 +10,24 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 /// Returns the message of [`Error::LogFull`](super::Error::LogFull) for this source: a full disk has another
 /// remedy than a limit of open files or a missing directory.
 pub(super) fn why_full(source: &(dyn std::error::Error + 'static)) -> &'static str {
+    if is_space_missing(source) {
+        "the disk has no space for this change; free space and run it again"
+    } else {
+        "the system refuses a file that this change needs; nothing was changed: remove the cause and run it \
+         again"
+    }
+}
+
+/// Returns `true` if no error of the system other than a full disk or quota is among the sources.
+pub(crate) fn is_space_missing(source: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(source);
     while let Some(error) = next {
         if error.downcast_ref::<io::Error>().is_some_and(|error| !is_full(error)) {
-            return "the system refuses a file that this change needs; nothing was changed: remove the cause \
-                    and run it again";
+            return false;
         }
         next = error.source();
     }
-    "the disk has no space for this change; free space and run it again"
+    true
 }
 
 /// Returns the message of an error and of its sources, outermost first.
