@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::nodes::Nodes;
 use crate::support::{Client, deadlock};
 
-/// A write waits for the row lock of an interactive transaction until its client gets an error. It must not be
-/// executed after that. The gateway and the owner of the key stop waiting at nearly the same time, so the error
-/// is that of the gateway, or that of the owner if its answer arrives first.
+/// A write waits for the row lock of an interactive transaction until its client gets an error. It must not
+/// be executed after that. The gateway and the owner of the key stop waiting at nearly the same time, so the
+/// error is that of the gateway, or that of the owner if its answer arrives first.
 #[test]
 fn a_write_whose_client_does_not_wait_any_more_is_not_executed() {
     let nodes = Nodes::with(&["", "h", "p"], |options| {
