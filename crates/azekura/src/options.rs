@@ -221,8 +221,8 @@ impl Builder {
         self
     }
 
-    /// Sets the number of log files written at the same time, at most one per log buffer. Default: that of the
-    /// last opening; for a new store one per 16 processors, at least one. A commit waits for all log files.
+    /// Sets the number of log files written at the same time, at most one per log buffer. Default: that of
+    /// the last opening; for a new store one per 16 processors, at least one. A commit waits for all of them.
     #[must_use]
     pub fn wal_streams(mut self, streams: usize) -> Self {
         self.streams = Some(streams);

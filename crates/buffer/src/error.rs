@@ -91,8 +91,8 @@ pub enum PoolError {
     },
     /// The system has not enough memory for the page cache; make it smaller.
     #[error(
-        "the system has no memory for a page cache of {capacity_bytes} bytes; make it smaller (`cache_bytes`, \
-         `--cache`)"
+        "the system has no memory for a page cache of {capacity_bytes} bytes; make it smaller \
+         (`cache_bytes`, `--cache`)"
     )]
     Memory {
         /// The requested capacity in bytes.
