@@ -20,14 +20,6 @@ pub(crate) fn parser() -> impl TypedValueParser<Value = BackupLocation> {
     OsStringValueParser::new().try_map(parse)
 }
 
-/// Returns a parser of the location of a base, which cannot be a stream.
-pub(crate) fn base_parser() -> impl TypedValueParser<Value = BackupLocation> {
-    OsStringValueParser::new().try_map(|text| match parse(text)? {
-        BackupLocation::Stream => Err("a base cannot be a stream; name its directory or URL".to_owned()),
-        location => Ok(location),
-    })
-}
-
 /// Returns the location that `text` names.
 pub(crate) fn parse(text: OsString) -> Result<BackupLocation, String> {
     let Some(url) = text.to_str() else { return Ok(BackupLocation::Directory(text.into())) };

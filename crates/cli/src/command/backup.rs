@@ -50,7 +50,7 @@ pub(crate) struct Backup {
     to: BackupLocation,
 
     /// Copy only what has changed since this backup, which may be incremental, too
-    #[arg(long, value_name = "BASE", value_parser = backup_location::base_parser())]
+    #[arg(long, value_name = "BASE", value_parser = backup_location::parser())]
     incremental: Option<BackupLocation>,
 
     /// Read the backup again when it is complete, and check each byte
@@ -173,7 +173,7 @@ pub(crate) struct Restore {
     path: Option<PathBuf>,
 
     /// The backup that an incremental one was made from; once for each of a chain
-    #[arg(long, value_name = "BACKUP", value_parser = backup_location::base_parser())]
+    #[arg(long, value_name = "BACKUP", value_parser = backup_location::parser())]
     base: Vec<BackupLocation>,
 
     /// Restore exactly the commits of the archive up to this time (UTC, or
