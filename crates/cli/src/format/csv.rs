@@ -89,6 +89,24 @@ impl<R: BufRead> Reader<R> {
     ///
     /// A header that is not UTF-8, that lacks `key` or contains a field twice; the stream's errors.
     pub fn new(source: R, key: Option<&str>, delimiter: u8) -> Result<Self, ReadError> {
+        Self::open(source, key, delimiter, |_| Ok(()))
+    }
+
+    /// Reads the header as [`new`](Self::new) does, with commas between fields.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new), and [`Fault::OtherDelimiter`].
+    pub fn with_commas(source: R, key: Option<&str>) -> Result<Self, ReadError> {
+        Self::open(source, key, b',', refuse_other_delimiter)
+    }
+
+    fn open(
+        source: R,
+        key: Option<&str>,
+        delimiter: u8,
+        check: impl FnOnce(&StringRecord) -> Result<(), Fault>,
+    ) -> Result<Self, ReadError> {
         let quotes = Quotes::new(source, delimiter);
         let mut source = ::csv::ReaderBuilder::new().delimiter(delimiter).from_reader(quotes);
         source.headers().map_err(|error| read_error(error, 1))?;
@@ -97,9 +115,20 @@ impl<R: BufRead> Reader<R> {
         let header = if names.is_empty() {
             None // An empty file has no rows, for any name of the key.
         } else {
-            Some(Header::new(names, key).map_err(|fault| ReadError::Malformed { line: 1, fault })?)
+            let header = check(names).and_then(|()| Header::new(names, key));
+            Some(header.map_err(|fault| ReadError::Malformed { line: 1, fault })?)
         };
         Ok(Self { source, header, record: StringRecord::new(), line: 1 })
+    }
+}
+
+/// Refuses a header of one field that contains a usual separator other than a comma.
+fn refuse_other_delimiter(names: &StringRecord) -> Result<(), Fault> {
+    let field = if names.len() == 1 { &names[0] } else { "" };
+    let others = [(';', ";"), ('\t', "tab"), ('|', "|")];
+    match others.into_iter().find(|(delimiter, _)| field.contains(*delimiter)) {
+        Some((_, separator)) => Err(Fault::OtherDelimiter { field: field.into(), separator }),
+        None => Ok(()),
     }
 }
 
@@ -246,6 +275,21 @@ mod tests {
             all("a,b\n1,2,3\n", None).unwrap_err().to_string(),
             "line 2: 3 fields where the header has 2"
         );
+    }
+
+    #[test]
+    fn a_header_with_another_separator_is_refused_unless_it_is_given() {
+        for (text, option) in [("id;name\n1;a\n", "';'"), ("id\tname\n", "'tab'"), ("id|name\n", "'|'")] {
+            let error = Reader::with_commas(text.as_bytes(), None).unwrap_err().to_string();
+            assert!(
+                error.starts_with("line 1: the header is one field") && error.contains(option),
+                "{error}"
+            );
+            assert!(Reader::new(text.as_bytes(), None, b',').is_ok(), "{text:?}");
+        }
+        for text in ["id\n1;a\n", "a;b,c\n", ""] {
+            assert!(Reader::with_commas(text.as_bytes(), None).is_ok(), "{text:?}");
+        }
     }
 
     #[test]

@@ -105,6 +105,17 @@ pub enum Fault {
         /// Number of fields in the record.
         found: u64,
     },
+    /// The header is one field, which contains another separator than the default.
+    #[error(
+        "the header is one field, {field:?}; name the separator of the fields, as in --delimiter \
+         '{separator}' (--delimiter , if it is one field)"
+    )]
+    OtherDelimiter {
+        /// The field.
+        field: String,
+        /// The probable separator, as a value of `--delimiter`.
+        separator: &'static str,
+    },
     /// The row does not have the form of the table's types.
     #[error(transparent)]
     Misfit(#[from] row_types::Misfit),
@@ -177,7 +188,10 @@ pub fn open<'a>(
     let field = options.key_field.as_deref();
     Ok(match format {
         Format::Tsv => Box::new(tsv::Reader::new(source, options.raw)),
-        Format::Csv => Box::new(csv::Reader::new(source, field, options.delimiter.unwrap_or(b','))?),
+        Format::Csv => match options.delimiter {
+            Some(delimiter) => Box::new(csv::Reader::new(source, field, delimiter)?),
+            None => Box::new(csv::Reader::with_commas(source, field)?),
+        },
         Format::Jsonl => Box::new(jsonl::Reader::new(source, field.unwrap_or_default())),
     })
 }
