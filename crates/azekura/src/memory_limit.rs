@@ -275,7 +275,7 @@ mod tests {
                  Max data size             {data:<20} unlimited            bytes     \n\
                  Max address space         {addresses:<20} 4096                 bytes     \n"
             );
-            limit(&[MACHINE, ("proc/self/limits", &text)])
+            limit(&[MACHINE, ("proc/self/limits", text.as_str())])
         };
         assert_eq!(limits("unlimited", "unlimited"), Some(1 << 20));
         assert_eq!(limits("8192", "unlimited"), Some(8192));
