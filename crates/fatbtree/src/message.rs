@@ -122,6 +122,14 @@ pub enum Work {
         /// Opaque bytes of the application.
         bytes: Vec<u8>,
     },
+    /// Passes the bytes to the application of one node, for a read that concerns no keys. The target has no
+    /// meaning.
+    AtNode {
+        /// The node.
+        pe: PeId,
+        /// Opaque bytes of the application.
+        bytes: Vec<u8>,
+    },
 }
 
 impl Work {
@@ -133,7 +141,7 @@ impl Work {
             Self::Run { is_write, .. } => *is_write,
             // These must not be executed twice, even if they change no rows.
             Self::Step { .. } | Self::Read { .. } | Self::End { .. } => true,
-            Self::Get | Self::Rows { .. } | Self::Check { .. } => false,
+            Self::Get | Self::Rows { .. } | Self::Check { .. } | Self::AtNode { .. } => false,
         }
     }
 
@@ -142,6 +150,7 @@ impl Work {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Put(value) | Self::Insert(value) => value.len(),
+            Self::AtNode { bytes, .. } => bytes.len(),
             Self::Run { others, bytes, .. }
             | Self::Step { others, bytes, .. }
             | Self::Read { others, bytes, .. } => bytes.len() + others.iter().map(Vec::len).sum::<usize>(),

@@ -12,11 +12,18 @@
 //!   cursor was returned to a client.
 //! - **CURSOR-3** The prefixes are read and added in separate transactions, which use no other table. So
 //!   these transactions are in no deadlock, and the rollback of an interactive transaction removes no prefix.
+//! - **CURSOR-4** The number of a prefix determines the node that has assigned it. Any node of a cluster
+//!   accepts the cursor, and asks that node for the prefix at each use: a copy could be wrong after the store
+//!   of that node was lost.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use azekura::{Database, Durability, Error, TableDefinition, Transaction};
 use parking_lot::Mutex;
+
+use crate::cluster::OtherPrefixes;
+use crate::error::Failure;
 
 /// Table from a prefix to its number.
 const NUMBERS: TableDefinition<[u8], u64> = TableDefinition::new("redis.scan.numbers");
@@ -51,6 +58,8 @@ pub(crate) struct Cursors {
     /// Number of the node; it determines the prefix numbers that this server assigns.
     node: u64,
     known: Mutex<Known>,
+    /// The prefixes of the other nodes; only in a cluster.
+    others: OnceLock<OtherPrefixes>,
 }
 
 /// Cache of the rows of both tables.
@@ -73,12 +82,18 @@ impl Known {
 impl Cursors {
     /// Creates the cursors of a server that is node `node` of a cluster.
     pub(crate) fn new(db: Database, node: u16) -> Self {
-        Self { db, node: node.into(), known: Mutex::default() }
+        Self { db, node: node.into(), known: Mutex::default(), others: OnceLock::new() }
     }
 
-    /// Returns the first key that a scan with this cursor may return; `None` if the cursor is not of this
-    /// store.
-    pub(crate) fn position(&self, cursor: u64) -> Result<Option<Vec<u8>>, Error> {
+    /// Sets the access to the prefixes of the other nodes, before the first request.
+    pub(crate) fn join(&self, others: OtherPrefixes) {
+        // The cell is empty: only the start of the node sets it.
+        let _ = self.others.set(others);
+    }
+
+    /// Returns the first key that a scan with this cursor may return; `None` if no node has sent such a
+    /// cursor. May block until another node has answered (CURSOR-4).
+    pub(crate) fn position(&self, cursor: u64) -> Result<Option<Vec<u8>>, Failure> {
         let (number, tail) = (cursor / TAILS, cursor % TAILS);
         let Some(mut key) = self.prefix(number)? else { return Ok(None) };
         let mut is_over = false;
@@ -126,10 +141,19 @@ impl Cursors {
         Ok((at + 1, cursor(number, &next[shared..])))
     }
 
-    fn prefix(&self, number: u64) -> Result<Option<Vec<u8>>, Error> {
+    fn prefix(&self, number: u64) -> Result<Option<Vec<u8>>, Failure> {
         if number == 0 {
             return Ok(Some(Vec::new()));
         }
+        match (self.others.get(), node_of(number)) {
+            (Some(_), None) => Ok(None),
+            (Some(others), Some(node)) if u64::from(node) != self.node => Ok(others.prefix(node, number)?),
+            _ => Ok(self.own_prefix(number)?),
+        }
+    }
+
+    /// Returns the prefix that this node has assigned the number.
+    pub(crate) fn own_prefix(&self, number: u64) -> Result<Option<Vec<u8>>, Error> {
         if let Some(prefix) = self.known.lock().prefixes.get(&number) {
             return Ok(Some(prefix.clone()));
         }
@@ -195,6 +219,15 @@ impl Cursors {
     }
 }
 
+/// Returns the node that assigns a number; `None` if no node does.
+fn node_of(number: u64) -> Option<u16> {
+    match number {
+        0..FIRST_OF_OTHERS => Some(0),
+        FIRST_OF_OTHERS..MAX_NUMBER => u16::try_from(number % NODES).ok().filter(|&node| node > 0),
+        _ => None,
+    }
+}
+
 fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
@@ -255,6 +288,7 @@ mod tests {
             for prefix in 0..900 {
                 let number = cursors.add(format!("prefix {prefix}").as_bytes()).expect("the store works");
                 assert!(found.insert(number), "{number} of node {node}");
+                assert_eq!(node_of(number), Some(node));
                 assert!(cursor(number, &[0xff; TAIL_BYTES]) < 1 << f64::MANTISSA_DIGITS);
             }
         }
@@ -265,6 +299,7 @@ mod tests {
     #[test]
     fn numbers_that_are_no_cursors_are_refused() {
         let cursors = cursors();
+        assert_eq!([FIRST_OF_OTHERS, MAX_NUMBER, u64::MAX].map(node_of), [None; 3]);
         for wrong in [u64::MAX, TAILS, TAILS * MAX_NUMBER, 1 << 62, 7, SYMBOLS + 1] {
             assert_eq!(cursors.position(wrong).expect("the store works"), None, "{wrong}");
         }

@@ -20,10 +20,10 @@ use std::time::Duration;
 
 use crate::id::{PageNo, PeId};
 use crate::index::{Choice, Route};
-use crate::key::Target;
+use crate::key::{KeyRange, Target};
 use crate::leaf::RouteEntry;
-use crate::message::{Find, Message, Refusal, Work};
-use crate::node::Node;
+use crate::message::{Answer, Find, Message, Refusal, Work};
+use crate::node::{Asked, Node, RunError};
 use crate::page_service::Access;
 
 /// Maximum number of hops of one attempt.
@@ -44,6 +44,10 @@ impl Node {
         if let Some(reason) = self.failure() {
             let refusal = Refusal::Store { pe: self.me, reason };
             return self.answer(find.id.origin, find.id, Err(refusal), None, find.hops);
+        }
+        if let Work::AtNode { pe, .. } = &find.work {
+            let pe = *pe;
+            return self.at_node(pe, find).await;
         }
         if self.withholds(&find.target)
             && let Some(reason) = self.unsettled()
@@ -183,6 +187,33 @@ impl Node {
         find.hops += 1;
         self.note_sent(find.id, route.to.pe);
         self.send(route.to.pe, &Message::Find(find.clone()));
+    }
+
+    /// Executes [`Work::AtNode`] if this is its node, otherwise sends it to that node.
+    async fn at_node(&self, pe: PeId, mut find: Find) {
+        if pe != self.me {
+            if let Some(reason) = self.trouble_with(pe) {
+                return self.away(&find, pe, reason);
+            }
+            find.hops += 1;
+            self.note_sent(find.id, pe);
+            return self.send(pe, &Message::Find(find));
+        }
+        let Work::AtNode { bytes, .. } = &find.work else { return self.lost(&find) };
+        let asked = Asked {
+            target: find.target.clone(),
+            range: KeyRange::all(),
+            others: Vec::new(),
+            is_write: false,
+            bytes: bytes.clone(),
+            time_left: self.time_left(&find),
+        };
+        let result = match self.application.run(asked).await {
+            Ok(ran) => self.lasting(Ok(Answer::Ran(ran.bytes)), ran.durable).await,
+            Err(RunError::Refused(reason)) => Err(Refusal::Store { pe: self.me, reason }),
+            Err(RunError::Failed(reason)) => Err(Refusal::Failed { pe: self.me, reason }),
+        };
+        self.answer(find.id.origin, find.id, result, None, find.hops);
     }
 
     /// Sends the current route entry to a node that has used an outdated one.

@@ -143,6 +143,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         Message::Find(Find { work: step, ..find.clone() }),
         Message::Find(Find { work: read, ..find.clone() }),
         Message::Find(Find { work: end, ..find.clone() }),
+        Message::Find(Find { work: Work::AtNode { pe: PeId(2), bytes: vec![4; 9] }, ..find.clone() }),
         Message::Find(find),
         Message::Answered {
             id,

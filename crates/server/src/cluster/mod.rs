@@ -9,6 +9,7 @@
 //! | `interactive` | transactions over several requests |
 //! | `scan` | traversal of the leaves of all nodes, in order |
 //! | `reader` | reads of several nodes, by a snapshot of each |
+//! | `prefixes` | prefixes of `SCAN` cursors of other nodes |
 //! | `owner` | commands at the node that owns the keys |
 //! | `watched` | keys that a client watches |
 //! | `admin` | `AZ.CLUSTER` |
@@ -28,6 +29,7 @@ mod interactive;
 mod local;
 mod owner;
 mod pipeline;
+mod prefixes;
 mod reader;
 mod scan;
 mod watched;
@@ -50,6 +52,7 @@ use crate::server::Shared;
 pub(crate) use gateway::no_reply;
 pub(crate) use interactive::{Interactive, StepError};
 pub(crate) use pipeline::{KeyRequest, Pipeline};
+pub(crate) use prefixes::OtherPrefixes;
 pub(crate) use reader::{ClusterSnapshot, SharedSnapshot};
 pub(crate) use watched::{CHANGED, Watched};
 pub(crate) use wire::Bytes;
@@ -143,6 +146,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<NodeThread>, ServerEr
     )?;
     let for_node = Arc::clone(&meta);
     thread.handle().tell(move |here| Box::pin(here.follow(for_node)));
+    shared.engine.context.cursors.join(OtherPrefixes::of(thread.handle()));
     let max_reply_bytes = shared.options.max_reply_bytes;
     let cluster = Cluster {
         pe,

@@ -126,6 +126,11 @@ fn work(shared: &Shared, asked: &Asked) -> Result<Option<Done>, RunError> {
             let removed = if walk.with == With::Remove { step.count } else { 0 };
             (wire::encode(&step), -isize::try_from(removed).unwrap_or(isize::MAX))
         }
+        Call::CursorPrefix(number) => {
+            let prefix = shared.engine.context.cursors.own_prefix(*number);
+            let prefix = prefix.map_err(|error| refused(shared.engine.told(error.into())))?;
+            (wire::encode(&prefix.map(Bytes)), 0)
+        }
     };
     let more_bytes = if rows > 0 { asked.bytes.len() } else { 0 };
     Ok(Some(Done { answer, rows, more_bytes, ticket: pending.into_ticket() }))

@@ -135,7 +135,7 @@ impl Reader {
 }
 
 /// Returns the error for the client. A reader changes nothing, so an unknown result is only a failed read.
-fn failed_read(error: Error) -> CommandError {
+pub(super) fn failed_read(error: Error) -> CommandError {
     match error {
         Error::Unknown { reason } => CommandError::Unreachable(reason),
         error => refusal(error),

@@ -58,6 +58,9 @@ pub(crate) enum Call {
     Look,
     /// A step of a walk inside one leaf; the answer is a [`Step`].
     Walk(Walk),
+    /// The prefix of `SCAN` cursors that the called node has assigned this number; the answer is an
+    /// `Option<Bytes>`.
+    CursorPrefix(u64),
 }
 
 /// Operation on the keys of a walk.
@@ -181,7 +184,7 @@ mod tests {
         let commands = vec![arguments([&b"GET"[..], b"", &[0; 300]].into_iter())];
         let watched = vec![(Bytes(key(1)), None), (Bytes(key(2)), Some(Bytes(vec![7; 32])))];
         let commands = Call::Commands { is_resp3: true, is_queue: false, commands, watched };
-        for call in [Call::Walk(walk), commands] {
+        for call in [Call::Walk(walk), commands, Call::CursorPrefix(1 << 29)] {
             let bytes = encode(&call);
             assert_eq!(decode::<Call>(&bytes).expect("whole"), call);
             assert!(decode::<Call>(&bytes[..bytes.len() - 1]).is_err());

@@ -133,6 +133,36 @@ fn ranges_are_walked_over_all_nodes_in_order_both_ways() {
 }
 
 #[test]
+fn each_step_of_a_scan_may_be_sent_to_another_node() {
+    let nodes = Nodes::three();
+    // The keys have a long common prefix, so each node assigns prefixes for its cursors.
+    let keys: Vec<String> = (0..1500).map(|number| format!("item:session:{number:06}")).collect();
+    let mut clients: Vec<_> = (0..nodes.len()).map(|node| nodes.client(node)).collect();
+    for keys in keys.chunks(100) {
+        let pairs = keys.iter().map(|key| format!("{key} x")).collect::<Vec<_>>().join(" ");
+        assert_eq!(clients[1].ask(&format!("MSET {pairs}")), "OK");
+    }
+    for first in 0..3 {
+        let (mut cursor, mut found) = ("0".to_owned(), Vec::new());
+        for step in first.. {
+            let reply = clients[step % 3].ask(&format!("SCAN {cursor} COUNT 10"));
+            let (next, some) = reply[1..reply.len() - 1].split_once(' ').unwrap();
+            assert!(some.starts_with('['), "step {step}: {reply}");
+            found.extend(some.trim_matches(['[', ']']).split_whitespace().map(str::to_owned));
+            cursor = next.to_owned();
+            if cursor == "0" {
+                break;
+            }
+        }
+        assert_eq!(found, keys);
+    }
+    // No node has assigned this number, and the node of that number is none of the cluster.
+    for cursor in [(1_u64 << 40) + (1 << 33), 1 << 62] {
+        assert_eq!(clients[1].ask(&format!("SCAN {cursor}")), "-ERR invalid cursor");
+    }
+}
+
+#[test]
 fn what_redis_clients_ask_of_clusters_does_no_harm() {
     let nodes = Nodes::three();
     let mut client = nodes.client(0);
