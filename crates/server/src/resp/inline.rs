@@ -14,25 +14,24 @@ pub(super) fn split(
     let mut rest = line.trim_ascii();
     while !rest.is_empty() {
         let start = words.len();
-        rest = match rest[0] {
-            b'"' => double_quoted(&rest[1..], words)?,
-            b'\'' => single_quoted(&rest[1..], words)?,
-            _ => plain(rest, words)?,
-        };
+        rest = word(rest, words)?;
         found.push(start..words.len());
         rest = rest.trim_ascii_start();
     }
     Ok(())
 }
 
-fn plain<'a>(rest: &'a [u8], words: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
-    let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
-    let (word, rest) = rest.split_at(end);
-    if word.iter().any(|b| matches!(b, b'"' | b'\'')) {
-        return Err(ProtocolError::Quotes);
+/// Appends the word at the beginning of `rest`, and returns the bytes after it. As in Redis, quotes may begin
+/// inside a word, and end it.
+fn word<'a>(rest: &'a [u8], words: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
+    let ends = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\'');
+    let (plain, rest) = rest.split_at(rest.iter().position(ends).unwrap_or(rest.len()));
+    words.extend_from_slice(plain);
+    match rest {
+        [b'"', rest @ ..] => double_quoted(rest, words),
+        [b'\'', rest @ ..] => single_quoted(rest, words),
+        rest => Ok(rest),
     }
-    words.extend_from_slice(word);
-    Ok(rest)
 }
 
 fn single_quoted<'a>(mut rest: &'a [u8], words: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {

@@ -314,7 +314,7 @@ impl RequestReader {
             let digit = line[at].wrapping_sub(b'0');
             if digit <= 9 && at <= SHORT_DIGITS {
                 length = 10 * length + usize::from(digit);
-            } else if at > 1 && line[at..at + 2] == *b"\r\n" {
+            } else if at > 1 && line[at..at + 2] == *b"\r\n" && (line[1] != b'0' || at == 2) {
                 self.at += at + 2;
                 return Some(length);
             } else {
@@ -324,13 +324,19 @@ impl RequestReader {
         None
     }
 
+    /// Parses any length line, after its first byte. Returns `None` if it has not arrived completely.
+    fn long_length(&mut self, what: &'static str) -> Result<Option<i64>, ProtocolError> {
+        let Some(line) = self.line()? else { return Ok(None) };
+        let has_cr = self.bytes[line.end] == b'\r';
+        let length = number(&self.bytes[line.start + 1..line.end]).filter(|_| has_cr);
+        length.map(Some).ok_or(ProtocolError::Length { what })
+    }
+
     fn array_head(&mut self) -> Result<Option<usize>, ProtocolError> {
         let count = match self.short_length() {
             Some(count) => count,
             None => {
-                let Some(line) = self.line()? else { return Ok(None) };
-                let count = number(&self.bytes[line.start + 1..line.end]);
-                let count = count.ok_or(ProtocolError::Length { what: "multibulk" })?;
+                let Some(count) = self.long_length("multibulk")? else { return Ok(None) };
                 // `*-1` and `*0` are empty requests.
                 usize::try_from(count).unwrap_or(0)
             }
@@ -366,10 +372,8 @@ impl RequestReader {
         let len = match self.short_length() {
             Some(len) => len,
             None => {
-                let Some(line) = self.line()? else { return Ok(None) };
-                let len = number(&self.bytes[line.start + 1..line.end]);
-                let len = len.and_then(|len| usize::try_from(len).ok());
-                len.ok_or(ProtocolError::Length { what: "bulk" })?
+                let Some(len) = self.long_length("bulk")? else { return Ok(None) };
+                usize::try_from(len).map_err(|_| ProtocolError::Length { what: "bulk" })?
             }
         };
         let (max, max_request) = (self.limits.max_bulk_bytes, self.limits.max_request_bytes);
@@ -384,13 +388,15 @@ impl RequestReader {
     }
 }
 
-/// Parses a whole decimal number.
-pub(crate) fn number(digits: &[u8]) -> Option<i64> {
-    // `parse` accepts a plus sign; the protocol does not.
-    if digits.first() == Some(&b'+') {
+/// Parses a whole number in its canonical form: no plus sign, no leading zeros, no `-0`, as in Redis.
+pub(crate) fn number(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let is_canonical = text == b"0" || matches!(digits.first(), Some(b'1'..=b'9'));
+    // 20 characters hold every i64: a longer text is refused before it is parsed.
+    if text.len() > 20 || !is_canonical {
         return None;
     }
-    std::str::from_utf8(digits).ok()?.parse().ok()
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -455,16 +461,32 @@ mod tests {
     }
 
     #[test]
-    fn a_length_may_be_written_with_any_number_of_digits_and_end_without_a_carriage_return() {
-        for width in 1..12 {
-            for end in ["\r\n", "\n"] {
-                let stream = format!("*{:0width$}{end}${:0width$}{end}hello\r\n", 1, 5);
-                for pieces in [1, 2, 3, stream.len()] {
-                    let found = read(stream.as_bytes(), pieces).expect("valid");
-                    assert_eq!(found, [[b"hello"]], "{stream:?} in pieces of {pieces}");
-                }
+    fn a_length_is_a_number_in_canonical_form_with_cr_lf() {
+        for digits in 1..7 {
+            let len = 10_usize.pow(digits) / 9;
+            let stream = format!("*1\r\n${len}\r\n{}\r\n", "x".repeat(len));
+            for pieces in [1, 2, 3, stream.len()] {
+                let found = read(stream.as_bytes(), pieces).expect("valid");
+                assert_eq!(found[0][0].len(), len, "in pieces of {pieces}");
             }
         }
+        let heads = ["*01\r\n", "*000001\r\n", "*00\r\n", "*-0\r\n", "*-01\r\n", "*1 \r\n", "*1\n"];
+        let lengths = ["$04\r\n", "$0000004\r\n", "$-0\r\n", "$4\n"];
+        let streams = heads.map(|head| (format!("{head}$4\r\nPING\r\n"), "multibulk length"));
+        let others = lengths.map(|length| (format!("*1\r\n{length}PING\r\n"), "bulk length"));
+        for (stream, what) in streams.into_iter().chain(others) {
+            for pieces in [1, 2, 3, stream.len()] {
+                let error = read(stream.as_bytes(), pieces).expect_err("no length").to_string();
+                assert!(error.contains(what), "{stream:?} in pieces of {pieces}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn quotes_may_begin_inside_a_word_and_end_it() {
+        let found = read(b"SET k a\"b c\" d' e'\r\n", 5).expect("valid");
+        assert_eq!(found, [[b"SET".to_vec(), b"k".to_vec(), b"ab c".to_vec(), b"d e".to_vec()]]);
+        assert_eq!(read(b"GET a\"b\"c\r\n", 5), Err(ProtocolError::Quotes));
     }
 
     #[test]
