@@ -22,6 +22,9 @@ impl Protocol {
     }
 }
 
+/// Format of a verbatim string: plain text.
+const VERBATIM_FORMAT: &[u8] = b"txt:";
+
 /// A reply to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reply {
@@ -36,6 +39,10 @@ pub(crate) enum Reply {
     /// A null array: the reply of `EXEC` after a watched key changed.
     NullArray,
     Array(Vec<Self>),
+    /// Distinct items without an order; an array in RESP2.
+    Set(Vec<Self>),
+    /// Text for people; a bulk string in RESP2.
+    Verbatim(String),
     /// A map of pairs; a flat array in RESP2.
     Map(Vec<(Self, Self)>),
     Error(CommandError),
@@ -62,6 +69,7 @@ impl Reply {
     pub(crate) const fn value_bytes(&self) -> usize {
         match self {
             Self::Bulk(bytes) | Self::Stored(bytes, _) | Self::Encoded(bytes) => bytes.len(),
+            Self::Verbatim(text) => text.len(),
             _ => 0,
         }
     }
@@ -69,7 +77,7 @@ impl Reply {
     /// Returns the memory of the reply, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         let parts = match self {
-            Self::Array(items) => items.iter().map(Self::held_bytes).sum(),
+            Self::Array(items) | Self::Set(items) => items.iter().map(Self::held_bytes).sum(),
             Self::Map(pairs) => pairs.iter().map(|(key, value)| key.held_bytes() + value.held_bytes()).sum(),
             one => one.value_bytes(),
         };
@@ -94,6 +102,17 @@ impl Reply {
             Self::Array(items) => {
                 head(out, b'*', items.len());
                 items.into_iter().for_each(|item| item.encode(protocol, sink));
+            }
+            Self::Set(items) => {
+                head(out, if protocol == Protocol::Resp2 { b'*' } else { b'~' }, items.len());
+                items.into_iter().for_each(|item| item.encode(protocol, sink));
+            }
+            Self::Verbatim(text) if protocol == Protocol::Resp2 => bulk(sink, text.into_bytes(), 0),
+            Self::Verbatim(text) => {
+                head(out, b'=', VERBATIM_FORMAT.len() + text.len());
+                out.extend_from_slice(VERBATIM_FORMAT);
+                out.extend_from_slice(text.as_bytes());
+                out.extend_from_slice(b"\r\n");
             }
             Self::Map(pairs) => {
                 match protocol {
@@ -177,6 +196,16 @@ mod tests {
         assert_eq!(encoded(map.clone(), Protocol::Resp2), "*2\r\n$1\r\na\r\n$-1\r\n");
         assert_eq!(encoded(map, Protocol::Resp3), "%1\r\n$1\r\na\r\n_\r\n");
         assert_eq!(encoded(Reply::NullArray, Protocol::Resp2), "*-1\r\n");
+    }
+
+    #[test]
+    fn texts_and_sets_have_types_of_their_own_in_version_3() {
+        let text = Reply::Verbatim("role:master\r\n".into());
+        assert_eq!(encoded(text.clone(), Protocol::Resp2), "$13\r\nrole:master\r\n\r\n");
+        assert_eq!(encoded(text, Protocol::Resp3), "=17\r\ntxt:role:master\r\n\r\n");
+        let set = Reply::Set(vec![Reply::Simple("write")]);
+        assert_eq!(encoded(set.clone(), Protocol::Resp2), "*1\r\n+write\r\n");
+        assert_eq!(encoded(set, Protocol::Resp3), "~1\r\n+write\r\n");
     }
 
     #[test]

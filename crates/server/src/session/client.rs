@@ -26,7 +26,7 @@ impl Session {
                 Ok(Reply::OK)
             }
             (b"SETINFO", 4) => self.set_info(request),
-            (b"INFO", 2) => Ok(Reply::text(self.client.line() + "\n")),
+            (b"INFO", 2) => Ok(Reply::Verbatim(self.client.line() + "\n")),
             (b"LIST", _) => self.list(request),
             (b"KILL", 3..) => self.kill(request),
             // No command blocks a client, and the server never sends unrequested messages.
@@ -67,7 +67,7 @@ impl Session {
         let wanted = Wanted::parse_list(request)?;
         let clients = self.shared.clients.list();
         let lines = clients.iter().filter(|client| wanted.fits(client)).map(|client| client.line() + "\n");
-        Ok(Reply::text(lines.collect::<String>()))
+        Ok(Reply::Verbatim(lines.collect()))
     }
 
     /// Runs `CLIENT KILL address`, `CLIENT KILL [ID id…] [ADDR address] [LADDR address] [TYPE type] [USER

@@ -72,14 +72,14 @@ fn entry(spec: &Spec) -> Reply {
     Reply::Array(vec![
         Reply::text(spec.name),
         Reply::Integer(spec.arity.into()),
-        Reply::Array(flags),
+        Reply::Set(flags),
         Reply::Integer(first),
         Reply::Integer(last),
         Reply::Integer(step),
-        Reply::Array(categories(spec).into_iter().map(|name| Reply::text(format!("@{name}"))).collect()),
-        Reply::Array(Vec::new()),
-        Reply::Array(Vec::new()),
-        Reply::Array(Vec::new()),
+        Reply::Set(categories(spec).into_iter().map(|name| Reply::text(format!("@{name}"))).collect()),
+        Reply::Set(Vec::new()),
+        Reply::Set(Vec::new()),
+        Reply::Set(Vec::new()),
     ])
 }
 

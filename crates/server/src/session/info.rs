@@ -92,7 +92,7 @@ pub(super) fn info(shared: &Shared, request: Request<'_>) -> Reply {
             write(shared, &mut text);
         }
     }
-    Reply::text(text)
+    Reply::Verbatim(text)
 }
 
 fn put(text: &mut String, name: &str, value: impl std::fmt::Display) {
@@ -191,7 +191,7 @@ pub(super) fn cluster_command(request: Request<'_>) -> Result<Reply, CommandErro
     if is_word(request.arg(1), "INFO") {
         let text = "cluster_enabled:0\r\ncluster_state:ok\r\ncluster_slots_assigned:0\r\n\
                     cluster_known_nodes:1\r\ncluster_size:0\r\n";
-        return Ok(Reply::text(text));
+        return Ok(Reply::Verbatim(text.into()));
     }
     Err(CommandError::NoSlots)
 }

@@ -94,7 +94,13 @@ impl Client {
                 bytes.truncate(bytes.len() - 2);
                 String::from_utf8_lossy(&bytes).into_owned()
             }
-            "*" | "%" => {
+            "=" => {
+                let mut bytes = vec![0; rest.parse::<usize>().unwrap() + 2];
+                self.stream.read_exact(&mut bytes)?;
+                let text = String::from_utf8(bytes).unwrap();
+                text.strip_prefix("txt:").unwrap().strip_suffix("\r\n").unwrap().to_owned()
+            }
+            "*" | "~" | "%" => {
                 let count = rest.parse::<usize>().unwrap() * if kind == "%" { 2 } else { 1 };
                 let items: std::io::Result<Vec<String>> = (0..count).map(|_| self.try_reply()).collect();
                 format!("[{}]", items?.join(" "))
