@@ -25,7 +25,7 @@ impl Cluster {
                 Ok(status_reply(&status))
             }
             (b"MEMBERS", 2) => self.members(),
-            (b"SPLIT", 3) => self.change(request.arg(2), Work::Split),
+            (b"SPLIT", 3) => self.split(request.arg(2)),
             (b"MOVE", 4) => self.change(request.arg(2), Work::Move { to: self.member(request.arg(3))? }),
             (b"RELOAD", 2) => self.reload(),
             (b"LEAVE", 2) => self.leave(None),
@@ -99,6 +99,12 @@ impl Cluster {
             ])
         };
         Ok(Reply::Array(members.nodes().iter().map(member).collect()))
+    }
+
+    /// Runs `SPLIT`. Every node stores the first key of a leaf, so it may not be longer than the key of a row.
+    fn split(&self, key: &[u8]) -> Result<Reply, CommandError> {
+        let (len, max) = (key.len(), self.max_key_bytes);
+        if len > max { Err(CommandError::KeyTooLong { len, max }) } else { self.change(key, Work::Split) }
     }
 
     /// Runs `RELOAD`: reads the list of members again.

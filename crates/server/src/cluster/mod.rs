@@ -98,6 +98,8 @@ pub(crate) struct Cluster {
     /// Keys that this server's own threads serve.
     local_keys: Arc<LocalKeys>,
     meta: Arc<dyn Meta + Send + Sync>,
+    /// Longest key, in bytes.
+    max_key_bytes: usize,
     /// Bound of all replies to one request, in bytes.
     max_reply_bytes: usize,
     /// Number of times that connections have waited for requests to nodes; requests in flight together count
@@ -153,6 +155,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<NodeThread>, ServerEr
         node: thread.handle(),
         local_keys: Arc::clone(thread.local_keys()),
         meta,
+        max_key_bytes: shared.engine.context.max_key_bytes,
         max_reply_bytes,
         waits: Count::default(),
         served_here: SpreadCount::default(),

@@ -178,5 +178,7 @@ fn what_redis_clients_ask_of_clusters_does_no_harm() {
     assert!(client.ask("AZ.CLUSTER DANCE").starts_with("-ERR unknown subcommand"));
     assert_eq!(client.ask("AZ.CLUSTER SPLIT k"), "OK");
     assert!(client.ask("AZ.CLUSTER SPLIT k").contains("begins with this key"));
+    let split = client.ask(&format!("AZ.CLUSTER SPLIT {}", "k".repeat(5000)));
+    assert!(split.starts_with("-ERR the key has 5000 bytes"), "{split}");
     assert_eq!(client.ask("AZ.CLUSTER MAP FROM k LIMIT 1"), "[[k p :1 :2 :2]]");
 }
