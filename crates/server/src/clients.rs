@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Shutdown;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -19,12 +20,12 @@ pub(crate) struct Client {
     pub(crate) about: Mutex<About>,
     /// Index of the last command in the table of commands.
     pub(crate) last_command: AtomicUsize,
-    /// Number of requests; written by its connection only.
-    requests: AtomicU64,
     /// Bytes of unsent replies, if they count (`budget`).
     unsent: AtomicUsize,
     /// Time since which replies are unsent, in milliseconds after `began`.
     unsent_since_ms: AtomicU64,
+    /// Time of the last input, in milliseconds after `began`; written by its connection only.
+    active_ms: AtomicU64,
 }
 
 /// Properties that a client has set: name, library, protocol.
@@ -37,36 +38,43 @@ pub(crate) struct About {
 }
 
 impl Client {
-    /// Counts a request. Called only by the connection, which one thread at a time uses.
-    pub(crate) fn count_request(&self) {
-        // Relaxed: a count. No atomic addition, because there is only one writer.
-        self.requests.store(self.requests.load(Relaxed) + 1, Relaxed);
-    }
-
     /// Returns the name of the last command; `NULL` before the first one.
     pub(crate) fn last_command_name(&self) -> &'static str {
         // Relaxed: a statistic.
         crate::command::TABLE.get(self.last_command.load(Relaxed)).map_or("NULL", |spec| spec.name)
     }
 
-    /// Returns the line of `CLIENT LIST`.
+    /// Returns the line of `CLIENT LIST`. It has the fields of Redis 7.2: some clients refuse a line with
+    /// other fields, or without one of them. Fields that do not apply are constant.
     pub(crate) fn line(&self) -> String {
         let about = self.about.lock().clone();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let last = self.last_command_name();
+        let age = self.age();
+        // Relaxed, also below: statistics.
+        let idle = age.saturating_sub(Duration::from_millis(self.active_ms.load(Relaxed)));
         format!(
-            "id={} addr={} laddr={} name={} age={} db=0 cmd={last} user=default lib-name={} lib-ver={} \
-             resp={} tot-cmds={}",
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags=N db=0 sub=0 psub=0 ssub=0 multi=-1 \
+             qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem=0 events=r \
+             cmd={last} user=default redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
             self.socket.peer,
             self.socket.local,
+            self.socket.as_raw_fd(),
             text(&about.name),
-            self.age().as_secs(),
+            age.as_secs(),
+            idle.as_secs(),
+            self.unsent.load(Relaxed),
+            about.protocol.max(2),
             text(&about.library),
             text(&about.library_version),
-            about.protocol.max(2),
-            self.requests.load(Relaxed),
         )
+    }
+
+    /// Records that input has arrived at `now`. Called only by the connection.
+    pub(crate) fn note_active(&self, now: Instant) {
+        let since_ms = now.saturating_duration_since(self.began).as_millis();
+        self.active_ms.store(u64::try_from(since_ms).unwrap_or(u64::MAX), Relaxed);
     }
 
     /// Returns the time since the client connected.
@@ -138,9 +146,9 @@ impl Clients {
             socket,
             about: Mutex::default(),
             last_command: AtomicUsize::new(usize::MAX),
-            requests: AtomicU64::new(0),
             unsent: AtomicUsize::new(0),
             unsent_since_ms: AtomicU64::new(0),
+            active_ms: AtomicU64::new(0),
         });
         by_id.insert(client.id, Arc::clone(&client));
         Ok(client)

@@ -398,6 +398,7 @@ impl Connection {
             return;
         }
         let batch = self.batch.get_or_insert_with(Batch::begin);
+        self.client.note_active(batch.began);
         while self.has_requests && !self.ends && self.out.len() < SEND_BYTES {
             if group.is_full() {
                 self.needs_group_end = true;

@@ -150,7 +150,6 @@ impl Session {
                 if matches!(begun, Begun::Retry) {
                     return Flow::Retry;
                 }
-                self.client.count_request();
                 self.client.last_command.store(at, Relaxed);
                 self.shared.counters.calls.inc(at);
                 let done = match begun {
@@ -170,7 +169,6 @@ impl Session {
                 done
             }
             Err(error) => {
-                self.client.count_request();
                 self.shared.counters.refused.inc();
                 if matches!(error, CommandError::Http) {
                     self.shared.events.refused(&self.client.socket.peer, Refusal::Http);

@@ -293,6 +293,16 @@ fn connections_and_the_server_tell_about_themselves() {
     for field in ["redis_version:7", "used_memory:", "blocked_clients:0", "connected_clients:"] {
         assert!(info.contains(field), "{field}: {info}");
     }
+    // Fields that clients require.
+    let line = redis.client().ask("CLIENT INFO");
+    let fields: Vec<_> = line.split_whitespace().filter_map(|field| field.split_once('=')).collect();
+    for name in ["id", "fd", "age", "idle", "db", "sub", "psub", "multi", "qbuf", "qbuf-free", "argv-mem"]
+        .into_iter()
+        .chain(["multi-mem", "rbs", "rbp", "obl", "oll", "omem", "tot-mem", "redir", "resp"])
+    {
+        let value = fields.iter().find(|(field, _)| *field == name).unwrap_or_else(|| panic!("{name}")).1;
+        assert!(value.parse::<i64>().is_ok(), "{name}: {line}");
+    }
     let port = redis.server.address().tcp().unwrap().port();
     assert!(info.contains(&format!("tcp_port:{port}\r\n")), "{info}");
     assert_eq!(redis.client().ask("CONFIG GET port"), format!("[port {port}]"));
