@@ -9,7 +9,8 @@ use crate::message::Find;
 use crate::node::open::OpenTransaction;
 use crate::world::Task;
 
-/// A request to the application at the owner of its keys. The leaves of the keys are locked.
+/// A request to the application at the owner of its keys. The leaves of the keys are locked. A request to a
+/// node ([`Work::AtNode`](crate::Work::AtNode)) has an empty range and no keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// A key, or the end of a backward scan.
@@ -73,7 +74,8 @@ pub enum RunError {
     Failed(String),
 }
 
-/// Runs the requests that an application sends to the owner of a key ([`Work::Run`](crate::Work::Run)).
+/// Runs the requests that an application sends to the owner of a key ([`Work::Run`](crate::Work::Run)), or to
+/// a node ([`Work::AtNode`](crate::Work::AtNode)).
 pub trait Application {
     /// Runs a request on the rows of this node, in a separate transaction.
     fn run(&self, asked: Asked) -> Task<'_, Result<Ran, RunError>>;

@@ -200,9 +200,11 @@ impl Node {
             return self.send(pe, &Message::Find(find));
         }
         let Work::AtNode { bytes, .. } = &find.work else { return self.lost(&find) };
+        // No leaf is locked, so the application may use no keys.
+        let range = KeyRange { low: Vec::new(), high: Some(Vec::new()) };
         let asked = Asked {
             target: find.target.clone(),
-            range: KeyRange::all(),
+            range,
             others: Vec::new(),
             is_write: false,
             bytes: bytes.clone(),
