@@ -79,6 +79,8 @@ struct Open {
     kind: GroupKind,
     /// Number of records that the members have added.
     added: KeyCounts,
+    /// Bytes that the newest member has written.
+    written: usize,
 }
 
 /// Result of an attempt to join a group.
@@ -157,7 +159,7 @@ impl Group {
         let reply = match open.apply(apply, request) {
             Ok(reply) => {
                 if let Some(cluster) = shared.cluster.get() {
-                    cluster.note_growth(key, open.added.records - added.records, request.bytes());
+                    cluster.note_growth(key, open.added.records - added.records, open.written);
                 }
                 Ok(reply)
             }
@@ -220,7 +222,8 @@ impl Open {
         };
         let tx = shared.engine.db.begin()?;
         tx.set_nowait(true)?; // GROUP-1
-        Ok(Some(Self { tx, entry, shared: Arc::clone(shared), kind, added: KeyCounts::default() }))
+        let (shared, added) = (Arc::clone(shared), KeyCounts::default());
+        Ok(Some(Self { tx, entry, shared, kind, added, written: 0 }))
     }
 
     fn apply(&mut self, apply: Apply, request: Request<'_>) -> CommandResult {
@@ -229,6 +232,7 @@ impl Open {
         let done = apply(&keys, request);
         if done.is_ok() {
             self.added += keys.added(); // the caller undoes a member that fails
+            self.written = keys.written_bytes();
         }
         #[cfg(test)]
         assert!(!self.shared.engine.breaks_next_member.swap(false, Relaxed), "as a test wants it");

@@ -11,6 +11,10 @@ use crate::node::{MoveError, Node};
 use crate::page_service::Access;
 use crate::store::Change;
 
+/// A leaf that is too empty is compared with its neighbor once per this part of the maximum of rows that are
+/// removed from it, because the comparison reads both leaves.
+const MERGE_TRIES: usize = 32;
+
 impl Node {
     /// Splits or merges a leaf after a write that added `rows` rows and `bytes` bytes, if the leaf is too
     /// full or too empty.
@@ -20,8 +24,13 @@ impl Node {
         }
         let Some(load) = self.recount(page, rows, bytes).await else { return };
         let done = if rows >= 0 && load.is_more_than(&self.options) {
-            self.split(page).await
-        } else if rows < 0 && load.rows < self.options.leaf_rows / 4 {
+            self.split(page).await.map(|right| {
+                // The transaction may have filled many leaves. Its client does not wait for all splits.
+                if let Some(right) = right.filter(|_| load.halves().1.is_more_than(&self.options)) {
+                    self.spawn(move |node| Box::pin(async move { node.split_all(vec![page, right]).await }));
+                }
+            })
+        } else if rows < 0 && load.rows < self.options.leaf_rows / 4 && self.is_merge_due(load, rows) {
             self.merge(page).await
         } else {
             Ok(())
@@ -29,6 +38,13 @@ impl Node {
         if let Err(error) = done {
             self.fail(&error);
         }
+    }
+
+    /// Returns `true` if a leaf that is too empty is compared with its neighbor after a change by `rows` rows.
+    fn is_merge_due(&self, load: Load, rows: isize) -> bool {
+        let step = (self.options.leaf_rows / MERGE_TRIES).max(1);
+        let before = load.rows.saturating_add(rows.unsigned_abs());
+        load.rows == 0 || load.rows / step != before / step
     }
 
     /// Returns the estimated size of a leaf after a change. A split or a merge counts the rows again under
@@ -78,26 +94,40 @@ impl Node {
         self.split_leaf(page, middle.ok_or(MoveError::CannotSplit(page))?).await
     }
 
-    async fn split(&self, page: PageNo) -> Result<(), StoreError> {
+    /// Splits leaves until none of their parts has too many rows or bytes.
+    async fn split_all(&self, mut leaves: Vec<PageNo>) {
+        while let Some(page) = leaves.pop() {
+            match self.split(page).await {
+                Ok(Some(right)) => leaves.extend([page, right]),
+                Ok(None) => {}
+                Err(error) => return self.fail(&error),
+            }
+        }
+    }
+
+    /// Splits a leaf if it has too many rows or bytes. Returns the right half; `None` if the leaf is small
+    /// enough or has a single row.
+    async fn split(&self, page: PageNo) -> Result<Option<PageNo>, StoreError> {
         self.pages.lock().await;
         let held = self.go_ahead(self.locks.lock(page, LockMode::X)).await;
-        let Some(old) = self.leaf(page) else { return Ok(()) };
+        let Some(old) = self.leaf(page) else { return Ok(None) };
         let weight = self.go_ahead(self.store.weigh(old.range.clone())).await?;
         let load = Load::from(&weight);
         self.state.borrow_mut().loads.insert(page, load);
         let Some(middle) = weight.middle.filter(|_| load.is_more_than(&self.options)) else {
-            return Ok(());
+            return Ok(None);
         };
-        self.split_at(held, &old, middle, load).await
+        self.split_at(held, &old, middle, load).await.map(Some)
     }
 
+    /// Splits a locked leaf. Returns the right half.
     async fn split_at(
         &self,
         held: Held,
         old: &LeafHead,
         middle: Vec<u8>,
         load: Load,
-    ) -> Result<(), StoreError> {
+    ) -> Result<PageNo, StoreError> {
         let right_page = self.state.borrow_mut().next_page();
         let (left, right) = old.halves(middle, right_page);
         self.pages.fix(left.page, Access::Change).await;
@@ -114,7 +144,7 @@ impl Node {
         self.count(|counts| counts.splits += 1);
         drop(held);
         self.tell(&[left.route_entry(self.me), right.route_entry(self.me)]);
-        Ok(())
+        Ok(right_page)
     }
 
     /// Merges a leaf with its right neighbor, or with its left one, if the merged leaf is not too full.
@@ -130,6 +160,10 @@ impl Node {
         let range = KeyRange { low: left.range.low.clone(), high: right.range.high.clone() };
         let weight = self.go_ahead(self.store.weigh(range.clone())).await?;
         if weight.rows > self.options.leaf_rows * 3 / 4 || weight.bytes > self.options.leaf_bytes * 3 / 4 {
+            // The estimates may be wrong: the rows are counted at the next change.
+            let mut state = self.state.borrow_mut();
+            state.loads.remove(&left.page);
+            state.loads.remove(&right.page);
             return Ok(());
         }
         // LEAF-2: newer than both.

@@ -13,8 +13,8 @@
 use azekura::{CommitTicket, Durability, ErrorKind, Snapshot, Transaction};
 use azekura_fatbtree::tcp::{NodeHandle, Tools};
 use azekura_fatbtree::{
-    Answer, Asked, Error, Key, OpenTransaction, PeId, Ran, RouteEntry, RunError, Stepped, Target, Task,
-    TransactionId, Work,
+    Answer, Asked, Error, Growth, Key, OpenTransaction, PeId, Ran, RouteEntry, RunError, Stepped, Target,
+    Task, TransactionId, Work,
 };
 use serde::{Deserialize, Serialize};
 
@@ -427,9 +427,9 @@ fn step(shared: &Shared, tx: Option<(Transaction, KeyCounts)>, now_ms: u64, aske
         Ok(((tx, added), done))
     });
     match done {
-        Ok((tx, (said, rows))) => {
-            let more_bytes = if rows > 0 { asked.bytes.len() } else { 0 };
-            Left { tx: Some(tx), said, rows, more_bytes }
+        Ok((tx, (said, Growth { rows, bytes }))) => {
+            let rows = isize::try_from(rows).unwrap_or(isize::MAX);
+            Left { tx: Some(tx), said, rows, more_bytes: bytes }
         }
         Err(failure) => Left { tx: None, said: over(failure), rows: 0, more_bytes: 0 },
     }
@@ -441,11 +441,12 @@ enum Todo {
     Walk(Walk),
 }
 
-/// Runs the work. Returns the answer and the estimated growth of the leaf in rows. An error of the store ends
+/// Runs the work. Returns the answer and the growth of the leaf. An error of the store ends
 /// the transaction.
-fn run(keys: &Keyspace<'_>, todo: &Todo, asked: &Asked) -> Result<(Said, isize), Failure> {
+fn run(keys: &Keyspace<'_>, todo: &Todo, asked: &Asked) -> Result<(Said, Growth), Failure> {
     match todo {
         Todo::Command(protocol, (spec, request)) => {
+            let before = keys.added().records;
             let reply = match run_inside(keys, spec.run, request.as_request()) {
                 Ok(reply) => reply,
                 Err(Failure::Command(error)) => Reply::Error(error),
@@ -453,12 +454,14 @@ fn run(keys: &Keyspace<'_>, todo: &Todo, asked: &Asked) -> Result<(Said, isize),
             };
             let mut bytes = Vec::new();
             reply.encode(*protocol, &mut bytes);
-            Ok((Said::Replied(Bytes(bytes)), owner::more_rows(spec)))
+            let growth = Growth { rows: keys.added().records - before, bytes: keys.written_bytes() };
+            Ok((Said::Replied(Bytes(bytes)), growth))
         }
         Todo::Walk(walk) => {
             let step = owner::walk_in(keys, walk, asked)?;
             let removed = if walk.with == With::Remove { step.count } else { 0 };
-            Ok((Said::Walked(step), -isize::try_from(removed).unwrap_or(isize::MAX)))
+            let rows = -i64::try_from(removed).unwrap_or(i64::MAX);
+            Ok((Said::Walked(step), Growth { rows, bytes: 0 }))
         }
     }
 }

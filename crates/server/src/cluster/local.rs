@@ -50,17 +50,18 @@ impl Cluster {
         if !keys.all(|key| entry.serves(key)) {
             return None;
         }
-        let added = Cell::new(0);
+        let grown = Cell::new((0, 0));
         let done = shared.engine.attempt(LOCK_WAIT, pending, |keys| {
             let reply = apply(keys, request)?;
-            added.set(keys.added().records);
+            grown.set((keys.added().records, keys.written_bytes()));
             Ok(reply)
         });
         drop(entry); // leaves the gate after the commit
         let reply = done.transpose()?; // `None`: it did not get its locks (HERE-1)
         self.served_here.add(1);
         if spec.is_write && reply.is_ok() {
-            self.note_growth(first, added.get(), request.bytes());
+            let (rows, bytes) = grown.get();
+            self.note_growth(first, rows, bytes);
         }
         Some(reply)
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use azekura::CommitTicket;
 use azekura_fatbtree::store::Attachments;
 use azekura_fatbtree::tcp::Tools;
-use azekura_fatbtree::{Application, Asked, OpenTransaction, Ran, Row, RunError, Target, Task};
+use azekura_fatbtree::{Application, Asked, Growth, OpenTransaction, Ran, Row, RunError, Target, Task};
 
 use super::interactive::{CoordinatorTransaction, NodeSnapshot};
 use super::watched::{self, Fingerprint};
@@ -61,9 +61,10 @@ impl Application for Owner {
                 };
                 let done = self.tools.run(attempt).await;
                 let panicked = || RunError::Failed("the command ended by a panic".to_owned());
-                if let Some(Done { answer, rows, more_bytes, ticket }) = done.ok_or_else(panicked)?? {
+                if let Some(Done { answer, growth, ticket }) = done.ok_or_else(panicked)?? {
                     let durable = ticket.map(|ticket| self.tools.committer.lasting(ticket));
-                    return Ok(Ran { bytes: answer, rows, more_bytes, durable });
+                    let rows = isize::try_from(growth.rows).unwrap_or(isize::MAX);
+                    return Ok(Ran { bytes: answer, rows, more_bytes: growth.bytes, durable });
                 }
                 self.tools.pause(pause).await;
                 pause = (pause * 2).min(MOST_PAUSE);
@@ -86,8 +87,7 @@ impl Application for Owner {
 
 struct Done {
     answer: Vec<u8>,
-    rows: isize,
-    more_bytes: usize,
+    growth: Growth,
     ticket: Option<CommitTicket>,
 }
 
@@ -96,7 +96,7 @@ fn work(shared: &Shared, asked: &Asked) -> Result<Option<Done>, RunError> {
     let refused = |error: CommandError| RunError::Refused(error.to_string());
     let mut pending = Pending::default();
     let call = wire::decode(&asked.bytes).map_err(refused)?;
-    let (answer, rows) = match &call {
+    let (answer, growth) = match &call {
         Call::Commands { is_resp3, is_queue, commands, watched } => {
             let protocol = wire::protocol(*is_resp3);
             let parsed = parse(commands, asked).map_err(refused)?;
@@ -104,18 +104,18 @@ fn work(shared: &Shared, asked: &Asked) -> Result<Option<Done>, RunError> {
                 return Err(refused(CommandError::NotInside("WATCH".into(), "a transaction of a cluster")));
             }
             let todo = Todo { commands: &parsed, watched, is_write: asked.is_write, is_queue: *is_queue };
-            let replies = match run_commands(shared, &todo, protocol, &mut pending) {
-                Attempted::Answered(replies) => Some(replies),
-                Attempted::Outdated => None,
+            let (replies, growth) = match run_commands(shared, &todo, protocol, &mut pending) {
+                Attempted::Answered(replies, growth) => (Some(replies), growth),
+                Attempted::Outdated => (None, Growth::default()),
                 Attempted::Met => return Ok(None),
             };
-            (wire::encode(&replies), parsed.iter().map(|(spec, _)| more_rows(spec)).sum())
+            (wire::encode(&replies), growth)
         }
         Call::Look => {
             let Target::At(key) = &asked.target else { return Err(refused(CommandError::Syntax)) };
             let seen = shared.engine.attempt(LOCK_WAIT, &mut pending, |keys| watched::look(keys, key));
             let Some(seen) = seen.map_err(refused)? else { return Ok(None) };
-            (wire::encode(&seen), 0)
+            (wire::encode(&seen), Growth::default())
         }
         Call::Walk(walk) => {
             if walk.with == With::Remove && !asked.is_write {
@@ -124,25 +124,15 @@ fn work(shared: &Shared, asked: &Asked) -> Result<Option<Done>, RunError> {
             let step = walk_leaf(shared, walk, asked, &mut pending).map_err(refused)?;
             let Some(step) = step else { return Ok(None) };
             let removed = if walk.with == With::Remove { step.count } else { 0 };
-            (wire::encode(&step), -isize::try_from(removed).unwrap_or(isize::MAX))
+            (wire::encode(&step), Growth { rows: -i64::try_from(removed).unwrap_or(i64::MAX), bytes: 0 })
         }
         Call::CursorPrefix(number) => {
             let prefix = shared.engine.context.cursors.own_prefix(*number);
             let prefix = prefix.map_err(|error| refused(shared.engine.told(error.into())))?;
-            (wire::encode(&prefix.map(Bytes)), 0)
+            (wire::encode(&prefix.map(Bytes)), Growth::default())
         }
     };
-    let more_bytes = if rows > 0 { asked.bytes.len() } else { 0 };
-    Ok(Some(Done { answer, rows, more_bytes, ticket: pending.into_ticket() }))
-}
-
-/// Returns the estimated number of rows that a command adds; negative if it removes rows. An estimate is
-/// enough, because the rows of a leaf are counted before it is split or merged.
-pub(super) fn more_rows(spec: &Spec) -> isize {
-    match spec.name {
-        "del" | "unlink" | "getdel" => -1,
-        _ => isize::from(spec.is_write),
-    }
+    Ok(Some(Done { answer, growth, ticket: pending.into_ticket() }))
 }
 
 pub(super) type Parsed = (&'static Spec, OwnedRequest);
@@ -184,8 +174,8 @@ pub(super) fn parse(commands: &[Vec<Bytes>], asked: &Asked) -> Result<Vec<Parsed
 
 /// Result of the commands of a transaction.
 enum Attempted {
-    /// One reply for each command.
-    Answered(Replies),
+    /// One reply for each command, and the growth of the leaf.
+    Answered(Replies, Growth),
     /// A watched key has changed, so no command was run.
     Outdated,
     /// The transaction conflicted with another one, and must be retried (OWNER-1).
@@ -207,7 +197,7 @@ fn run_commands(shared: &Shared, todo: &Todo<'_>, protocol: Protocol, pending: &
                 done => done?,
             });
         }
-        Ok(Some(replies))
+        Ok(Some((replies, Growth { rows: keys.added().records, bytes: keys.written_bytes() })))
     });
     let encoded = |reply: Reply| {
         let mut bytes = Vec::new();
@@ -215,10 +205,12 @@ fn run_commands(shared: &Shared, todo: &Todo<'_>, protocol: Protocol, pending: &
         Bytes(bytes)
     };
     match done {
-        Ok(Some(Some(replies))) => Attempted::Answered(replies.into_iter().map(encoded).collect()),
+        Ok(Some(Some((replies, growth)))) => {
+            Attempted::Answered(replies.into_iter().map(encoded).collect(), growth)
+        }
         Ok(Some(None)) => Attempted::Outdated,
         Ok(None) => Attempted::Met,
-        Err(error) => Attempted::Answered(vec![encoded(Reply::Error(error))]),
+        Err(error) => Attempted::Answered(vec![encoded(Reply::Error(error))], Growth::default()),
     }
 }
 

@@ -91,6 +91,8 @@ pub(crate) struct Keyspace<'tx> {
     is_read_only: bool,
     /// Records that this transaction has added, less those that it has removed.
     added: Cell<KeyCounts>,
+    /// Bytes of the keys and values that were written.
+    written: Cell<usize>,
 }
 
 /// A savepoint of the keys.
@@ -185,7 +187,8 @@ impl<'tx> Keyspace<'tx> {
     ) -> Result<Self, Error> {
         let reply_left = Cell::new(context.max_reply_bytes);
         let source = Source::Transaction(tx, tx.table(&KEYS)?);
-        Ok(Self { source, now_ms, context, reply_left, is_read_only: false, added: Cell::default() })
+        let (added, written) = (Cell::default(), Cell::default());
+        Ok(Self { source, now_ms, context, reply_left, is_read_only: false, added, written })
     }
 
     /// Creates the keys of a snapshot. Reads lock nothing, and writes are refused.
@@ -196,7 +199,8 @@ impl<'tx> Keyspace<'tx> {
     ) -> Result<Self, Error> {
         let reply_left = Cell::new(context.max_reply_bytes);
         let source = Source::Snapshot(snapshot, snapshot.table(&KEYS)?);
-        Ok(Self { source, now_ms, context, reply_left, is_read_only: true, added: Cell::default() })
+        let (added, written) = (Cell::default(), Cell::default());
+        Ok(Self { source, now_ms, context, reply_left, is_read_only: true, added, written })
     }
 
     /// Returns the table of keys, for locks and changes.
@@ -218,6 +222,16 @@ impl<'tx> Keyspace<'tx> {
     /// Returns the number of records that the transaction has added, less those that it has removed.
     pub(crate) const fn added(&self) -> KeyCounts {
         self.added.get()
+    }
+
+    /// Returns the bytes of the keys and values that were written. Replaced and undone bytes are not
+    /// subtracted.
+    pub(crate) const fn written_bytes(&self) -> usize {
+        self.written.get()
+    }
+
+    fn note_written(&self, key: &[u8], value: &[u8]) {
+        self.written.set(self.written.get().saturating_add(key.len() + value.len()));
     }
 
     fn note_added(&self, records: i64, expiring: i64) {
@@ -370,6 +384,7 @@ impl<'tx> Keyspace<'tx> {
         self.context.watches.touch(key);
         let keys = self.table()?;
         record::encoded(value, expiry.ms(), form, |bytes| keys.insert(key, bytes))?;
+        self.note_written(key, value);
         self.note_added(i64::from(!slot.has_record()), 0);
         self.move_row(key, slot.old_expires_ms, expiry.ms())
     }
@@ -390,6 +405,7 @@ impl<'tx> Keyspace<'tx> {
         let old = record::encoded(value, expiry.ms(), Form::Assigned, |bytes| keys.replace(key, bytes))?;
         // KEY-3: the lock is held since the replacement.
         self.context.watches.touch(key);
+        self.note_written(key, value);
         self.note_added(i64::from(old.is_none()), 0);
         let old_expires_ms = match old {
             None => None,

@@ -133,6 +133,44 @@ fn ranges_are_walked_over_all_nodes_in_order_both_ways() {
 }
 
 #[test]
+fn a_transaction_that_fills_many_leaves_is_followed_by_all_splits() {
+    let nodes = Nodes::with(&["", "p"], |options| options.leaf_rows = 5);
+    let mut clients = [nodes.client(0), nodes.client(1)];
+    for (client, first) in clients.iter_mut().zip(["k", "c"]) {
+        let pairs = (0..200).map(|number| format!("{first}{number:03} x")).collect::<Vec<_>>().join(" ");
+        assert_eq!(client.ask(&format!("MSET {pairs}")), "OK");
+    }
+    let is_split = (0..3000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        clients[0].ask("AZ.CLUSTER MAP").matches(" :0 ").count() >= 80
+    });
+    assert!(is_split, "{}", clients[0].ask("AZ.CLUSTER MAP"));
+    assert_eq!(clients[1].ask("DBSIZE"), ":400");
+}
+
+#[test]
+fn leaves_are_split_after_short_requests_have_written_long_values() {
+    let nodes = Nodes::with(&["", "p"], |options| options.leaf_bytes = 10_000);
+    for (client, first) in [(0, "k"), (1, "c")] {
+        let mut client = nodes.client(client);
+        for number in 0..8 {
+            assert_eq!(client.ask(&format!("SETRANGE {first}{number} 4000 x")), ":4001");
+        }
+        for number in 8..16 {
+            assert_eq!(client.ask(&format!("COPY {first}0 {first}{number}")), ":1");
+        }
+        assert_eq!(client.ask(&format!("RENAME {first}1 {first}99")), "OK");
+    }
+    let mut client = nodes.client(0);
+    let is_split = (0..3000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        client.ask("AZ.CLUSTER MAP").matches(" :0 ").count() >= 8
+    });
+    assert!(is_split, "{}", client.ask("AZ.CLUSTER MAP"));
+    assert_eq!(client.ask("DBSIZE"), ":32");
+}
+
+#[test]
 fn each_step_of_a_scan_may_be_sent_to_another_node() {
     let nodes = Nodes::three();
     // The keys have a long common prefix, so each node assigns prefixes for its cursors.
