@@ -40,7 +40,8 @@ impl Node {
         }
     }
 
-    /// Returns `true` if a leaf that is too empty is compared with its neighbor after a change by `rows` rows.
+    /// Returns `true` if a leaf that is too empty is compared with its neighbor after `rows` rows were added
+    /// (negative: removed).
     fn is_merge_due(&self, load: Load, rows: isize) -> bool {
         let step = (self.options.leaf_rows / MERGE_TRIES).max(1);
         let before = load.rows.saturating_add(rows.unsigned_abs());

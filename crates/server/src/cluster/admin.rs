@@ -101,7 +101,7 @@ impl Cluster {
         Ok(Reply::Array(members.nodes().iter().map(member).collect()))
     }
 
-    /// Runs `SPLIT`. Every node stores the first key of a leaf, so it may not be longer than the key of a row.
+    /// Runs `SPLIT`. Every node stores the first key of a leaf, so it may not be longer than a row's key.
     fn split(&self, key: &[u8]) -> Result<Reply, CommandError> {
         let (len, max) = (key.len(), self.max_key_bytes);
         if len > max { Err(CommandError::KeyTooLong { len, max }) } else { self.change(key, Work::Split) }
