@@ -57,7 +57,10 @@ pub enum RecordError {
     )]
     NothingRecorded,
     /// A recording could not be written to the requested file.
-    #[error("{source}; the recordings, with addresses in the place of names, are kept in {}", path.display())]
+    #[error(
+        "a recording is not written; the recordings, with addresses in the place of names, are kept in {}",
+        path.display()
+    )]
     Kept {
         /// Directory of the recordings.
         path: PathBuf,

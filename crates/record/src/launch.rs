@@ -46,6 +46,8 @@ pub struct Launched {
     pub refusals: Vec<String>,
     /// Parts that the recordings lack, in sentences.
     pub missing: Vec<String>,
+    /// The error of a recording that could not be written to its file.
+    pub unwritten: Option<RecordError>,
     /// The reason that there is no recording.
     pub nothing: Option<RecordError>,
 }
@@ -105,10 +107,12 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
     };
     let ran = begun.elapsed();
     recorder.end();
-    let launched =
-        Launched { status, ran, refusals, recorded: Vec::new(), missing: Vec::new(), nothing: None };
+    let (recorded, missing) = (Vec::new(), Vec::new());
+    let launched = Launched { status, ran, refusals, recorded, missing, unwritten: None, nothing: None };
     let mut launched = match recorder.collect_with(&launch.output, child.id(), &kernel.finish()) {
-        Ok(Collected { recorded, missing }) => Launched { recorded, missing, ..launched },
+        Ok(Collected { recorded, missing, unwritten }) => {
+            Launched { recorded, missing, unwritten, ..launched }
+        }
         // The program has run, so its status is returned even if there is no recording.
         Err(nothing) => Launched { nothing: Some(nothing), ..launched },
     };

@@ -68,6 +68,8 @@ pub struct Collected {
     pub recorded: Vec<Recorded>,
     /// Parts that the recordings lack, in sentences.
     pub missing: Vec<String>,
+    /// The error of a recording that could not be written to its file ([`RecordError::Kept`]).
+    pub unwritten: Option<RecordError>,
 }
 
 /// The recording of one process.
@@ -191,7 +193,7 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// [`RecordError`]: nothing was recorded, or nothing of it could be written.
+    /// [`RecordError`]: nothing was recorded, or none of the recordings could be read.
     pub fn collect(&mut self, output: &Path, first: u32) -> Result<Collected, RecordError> {
         self.collect_with(output, first, &Seen::default())
     }
@@ -213,7 +215,7 @@ impl Recorder {
         }
         finished.sort_by_key(|of| (of.process != first, std::cmp::Reverse(of.recorded()), of.process));
         let mut recorded = Vec::new();
-        let mut first_error = None;
+        let (mut first_error, mut unwritten) = (None, None);
         let mut names = Names::new(output);
         for spooled in &finished {
             match write_one(spooled, seen, names.next(spooled.process)) {
@@ -221,19 +223,17 @@ impl Recorder {
                     missing.extend(why_cut(spooled, &one));
                     recorded.push(one);
                 }
+                Err(error @ RecordError::Write { .. }) if unwritten.is_none() => unwritten = Some(error),
                 Err(error) => {
                     missing.push(crate::error::in_full(&error));
                     first_error = first_error.or(Some(error));
                 }
             }
         }
+        let unwritten = unwritten.map(|error| self.keep(error));
         match first_error {
-            Some(error) if recorded.is_empty() && !matches!(error, RecordError::Write { .. }) => Err(error),
-            Some(error) if matches!(error, RecordError::Write { .. }) => {
-                missing.push(crate::error::in_full(&self.keep(error)));
-                Ok(Collected { recorded, missing })
-            }
-            _ => Ok(Collected { recorded, missing }),
+            Some(error) if recorded.is_empty() && unwritten.is_none() => Err(error),
+            _ => Ok(Collected { recorded, missing, unwritten }),
         }
     }
 

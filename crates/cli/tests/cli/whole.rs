@@ -91,6 +91,24 @@ fn the_demo_records_a_trace_that_trace_report_reads() {
     assert!(Run::in_dir(&scratch, &["trace", "report", "absent"]).refused().contains("absent"));
 }
 
+#[test]
+fn a_recording_that_cannot_be_written_is_an_error_unless_the_program_failed() {
+    let scratch = Scratch::new();
+    let azekura = env!("CARGO_BIN_EXE_azekura");
+    for (script, code) in [("\"$0\" put db t k v", 1), ("\"$0\" put db t k v; exit 7", 7)] {
+        let output = std::process::Command::new(azekura)
+            .args(["trace", "record", "-o", "/dev/full", "--", "sh", "-c", script, azekura])
+            .current_dir(scratch.path(""))
+            .env("TMPDIR", scratch.path("")) // keeps the recordings
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains("cannot write /dev/full: No space left"), "{said}");
+        assert!(said.contains("are kept in"), "{said}");
+    }
+}
+
 /// The recorder's own files are in a directory with a relative path, too.
 #[test]
 fn a_program_that_changes_its_directory_is_recorded_with_those_that_it_starts() {

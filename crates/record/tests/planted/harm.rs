@@ -5,7 +5,7 @@ use azekura_record::{Launch, Launched, RecordError, launch};
 use azekura_trace::analyze::{Analysis, AnalyzeOptions};
 use azekura_trace::file::{Ending, Trace};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitStatus};
 
 /// Runs a program in a directory of its own, recorded or not, with its output redirected to a file. Returns
@@ -161,9 +161,11 @@ fn a_recording_that_finds_the_disk_full_at_its_end_is_kept_elsewhere() {
     let launched = launch(&Launch { command, output: full, ..Launch::default() });
     let launched = launched.expect("the program ran");
     assert_eq!((launched.status.code(), launched.recorded.len()), (Some(0), 1), "the other is beside");
-    let kept = launched.missing.iter().find_map(|missing| Some(missing.split_once("are kept in ")?.1));
-    let kept = PathBuf::from(kept.expect("it says where").split(':').next().unwrap());
-    assert_eq!(std::fs::read_dir(&kept).expect("they are there").count(), 2, "{launched:?}");
+    let Some(RecordError::Kept { path: kept, source }) = &launched.unwritten else {
+        panic!("{launched:?}");
+    };
+    assert!(source.to_string().starts_with("cannot write"), "{source}");
+    assert_eq!(std::fs::read_dir(kept).expect("they are there").count(), 2, "{launched:?}");
     std::fs::remove_dir_all(kept.parent().unwrap()).unwrap();
 }
 

@@ -88,7 +88,14 @@ impl Record {
         launched.missing.iter().for_each(|missing| note(format_args!("note: {missing}")));
         launched.recorded.iter().for_each(tell);
         launched.nothing.iter().for_each(|nothing| note(format_args!("note: {nothing}")));
-        Ok(ended(launched.status))
+        match (ended(launched.status), launched.unwritten) {
+            (Outcome::Well, Some(error)) => Err(error.into()),
+            (outcome, unwritten) => {
+                let unwritten = unwritten.map(anyhow::Error::from);
+                unwritten.iter().for_each(|error| note(format_args!("error: {error:#}")));
+                Ok(outcome)
+            }
+        }
     }
 }
 
