@@ -12,12 +12,17 @@ use std::process::Command;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// State that [`note`] has found, as bits: bit `n` for closed descriptor `n`, and the two below.
+/// State that [`note`] has found, as bits: bit `n` for closed descriptor `n`, and those below.
 ///
 /// std's own atomic: stored before `main`, so no model needs to see it.
 static NOTED: AtomicU32 = AtomicU32::new(0);
 const IGNORES_PIPE: u32 = 1 << 8;
 const IGNORES_CHILD: u32 = 1 << 9;
+const IGNORES_FILE_SIZE: u32 = 1 << 10;
+
+/// Signals of which the action changes in this process: the file size signal gets a handler in commands.
+const IGNORED: [(u32, libc::c_int); 3] =
+    [(IGNORES_PIPE, libc::SIGPIPE), (IGNORES_CHILD, libc::SIGCHLD), (IGNORES_FILE_SIZE, libc::SIGXFSZ)];
 
 /// Notes the inherited state that the runtime and [`Command`] change.
 ///
@@ -36,7 +41,15 @@ pub extern "C" fn note() {
         // SAFETY: the default action, in a process that has no handler and no children yet.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     }
-    NOTED.store(closed | pipe | child, Relaxed); // Relaxed: the process has one thread
+    let size = if is_ignored(libc::SIGXFSZ) { IGNORES_FILE_SIZE } else { 0 };
+    NOTED.store(closed | pipe | child | size, Relaxed); // Relaxed: the process has one thread
+}
+
+/// Returns `true` if [`note`] has found standard descriptor `descriptor` (0, 1 or 2) closed. It is `/dev/null`
+/// now, so writes to it do not fail.
+#[must_use]
+pub fn was_closed(descriptor: u32) -> bool {
+    NOTED.load(Relaxed) >> descriptor & 1 != 0 // Relaxed: stored before `main`
 }
 
 fn is_ignored(signal: libc::c_int) -> bool {
@@ -64,7 +77,7 @@ pub fn pass_on(command: &mut Command) {
     let restore = move || -> io::Result<()> {
         // SAFETY: all four calls are async-signal-safe, and the process is about to execute the program.
         unsafe {
-            for (bit, signal) in [(IGNORES_PIPE, libc::SIGPIPE), (IGNORES_CHILD, libc::SIGCHLD)] {
+            for (bit, signal) in IGNORED {
                 if noted & bit != 0 {
                     libc::signal(signal, libc::SIG_IGN);
                 }

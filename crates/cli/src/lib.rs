@@ -21,7 +21,7 @@
 //! | `logging` | the log of `serve` |
 //! | `progress` | progress bars and notes on stderr |
 //! | `scratch` | temporary directories that are also removed after a signal |
-//! | `signals` | signals that stop a server |
+//! | `signals` | signals that stop a server; the signal of the limit of file sizes |
 //! | `show` | numbers in readable form |
 //! | `time` | times on the command line |
 //!
@@ -80,7 +80,11 @@ pub enum Outcome {
 struct UsageError(String);
 
 /// Standard output. Its errors name it, so that they differ from those of other pipes and connections.
-struct Stdout(io::Stdout);
+struct Stdout {
+    out: io::Stdout,
+    /// The command was started without this descriptor (`>&-`).
+    is_closed: bool,
+}
 
 /// A failed write to standard output.
 #[derive(Debug, thiserror::Error)]
@@ -96,11 +100,14 @@ fn of_stdout(error: io::Error) -> io::Error {
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes).map_err(of_stdout)
+        if self.is_closed {
+            return Err(of_stdout(rustix::io::Errno::BADF.into()));
+        }
+        self.out.write(bytes).map_err(of_stdout)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush().map_err(of_stdout)
+        self.out.flush().map_err(of_stdout)
     }
 }
 
@@ -125,8 +132,10 @@ pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// exit code.
 #[must_use]
 pub fn run_command(program: &str, command: impl FnOnce(&mut dyn Write) -> Result<Outcome>) -> ExitCode {
+    signals::outlive_file_limit();
     // Stdout is not locked: the workers of `demo-child` write to it too, while `out` is empty.
-    let mut out = BufWriter::with_capacity(64 << 10, Stdout(io::stdout()));
+    let stdout = Stdout { out: io::stdout(), is_closed: azekura_base::inherited::was_closed(1) };
+    let mut out = BufWriter::with_capacity(64 << 10, stdout);
     let mut code = 0;
     let result = command(&mut out).and_then(|outcome| {
         code = match outcome {

@@ -69,7 +69,7 @@ pub(crate) struct MemoryServer {
 }
 
 impl MemoryServer {
-    pub(crate) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<Outcome> {
         if let Some(pid) = self.with_parent {
             parent::end_with(pid)?;
         }
@@ -88,7 +88,7 @@ impl MemoryServer {
         let mut server = setting.listen(&self.listen)?;
         // The server goes on if the reader of its stdout has ended, or the disk is full: its end would take
         // the pages of all programs with it.
-        let mut print = |text: &str| drop(writeln!(out, "{text}").and_then(|()| out.flush()));
+        let print = |text: &str| drop(writeln!(std::io::stdout(), "{text}"));
         print(&format!("listening on {}", server.address()));
         // Waits for a signal; wakes up in between only to print.
         signals

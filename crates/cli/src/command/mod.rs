@@ -77,10 +77,10 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome>
         Some(Command::ChangeKey(given)) => given.command.command.run(&given.archived_store(), out),
         Some(Command::Completions(command)) => command.run(out),
         Some(Command::Man(command)) => command.run(),
-        Some(Command::Serve(given)) => given.command.command.run(&given.archived_store(), out),
+        Some(Command::Serve(given)) => given.command.command.run(&given.archived_store()),
         Some(Command::Cluster(command)) => command.run(out),
         Some(Command::Trace(command)) => command.run(out),
-        Some(Command::MemoryServer(command)) => command.run(out),
+        Some(Command::MemoryServer(command)) => command.run(),
         Some(Command::Far(command)) => command.run(),
     }
 }

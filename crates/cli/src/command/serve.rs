@@ -156,9 +156,9 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
+    pub(crate) fn run(&self, store: &StoreArguments) -> Result<Outcome> {
         logging::start(self.log_format)?;
-        match self.serve(store, out) {
+        match self.serve(store) {
             Err(error) if self.log_format == LogFormat::Json => {
                 tracing::error!(error = %format!("{error:#}"), "azekura serve failed");
                 Ok(Outcome::Failed)
@@ -167,7 +167,7 @@ impl Serve {
         }
     }
 
-    fn serve(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
+    fn serve(&self, store: &StoreArguments) -> Result<Outcome> {
         let options = self.options()?;
         options.validate()?; // Before a store is created.
         // Before the store is opened, so that a signal in the meantime is not lost.
@@ -176,7 +176,7 @@ impl Serve {
         let db = store.open_or_create_synced(&self.path, interval)?;
         let server = Server::start(db.clone(), options)?;
         // A server serves also if the reader of its stdout has ended, or the disk of its log is full.
-        let _ = self.print_addresses(&server, out);
+        let _ = self.print_addresses(&server, &mut std::io::stdout());
         let most = server.max_clients();
         if most < self.max_clients {
             tracing::warn!(

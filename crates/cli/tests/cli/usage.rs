@@ -147,6 +147,35 @@ fn page_and_cache_size_are_taken() {
     assert_eq!(run(&["get", "--cache", "8MiB", "db", "t", "k"]).well(), "v\n");
 }
 
+/// Returns the exit code and the messages of a command that a shell starts by `script`.
+fn in_shell(scratch: &Scratch, script: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = std::process::Command::new("sh");
+    command.current_dir(scratch.path("")).args(["-c", script, env!("CARGO_BIN_EXE_azekura")]);
+    let output = command.args(arguments).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_file_beyond_the_limit_of_file_sizes_is_an_error() {
+    let scratch = Scratch::new();
+    let (code, said) = in_shell(&scratch, "ulimit -f 8; exec \"$0\" \"$@\"", &["put", "db", "t", "k", "v"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("File too large"), "{said}");
+}
+
+#[test]
+fn output_to_a_closed_stdout_is_an_error() {
+    let scratch = Scratch::new();
+    let closed = "exec \"$0\" \"$@\" >&-";
+    let (code, said) = in_shell(&scratch, closed, &["put", "db", "t", "k", "v"]);
+    assert_eq!((code, said.as_str()), (Some(0), ""), "nothing to write");
+    for arguments in [&["get", "db", "t", "k"][..], &["dump", "db", "t"], &["check", "db"]] {
+        let (code, said) = in_shell(&scratch, closed, arguments);
+        assert_eq!(code, Some(1), "{arguments:?} {said}");
+        assert!(said.contains("standard output: Bad file descriptor"), "{arguments:?} {said}");
+    }
+}
+
 #[test]
 fn an_error_of_stdout_names_it() {
     let scratch = Scratch::new();

@@ -86,6 +86,11 @@ fn the_demo_records_a_trace_that_trace_report_reads() {
     let page = ["trace", "report", "run.trace", "--format", "html", "-o", "run.html"];
     assert_eq!(Run::in_dir(&scratch, &page).well(), "");
     assert!(std::fs::read_to_string(scratch.path("run.html")).unwrap().contains("<html"));
+    let same = Run::in_dir(&scratch, &["trace", "report", "run.trace", "-o", "./run.trace"]).refused();
+    assert!(same.contains("is a recording"), "{same}");
+    let full =
+        Run::in_dir(&scratch, &["trace", "report", "run.trace", "--format", "html", "-o", "/dev/full"]);
+    assert!(full.code == 1 && full.stderr.contains("cannot write /dev/full"), "{full:?}");
     Run::in_dir(&scratch, &["trace", "diff", "run.trace", "run.trace"]).well();
     assert!(Run::in_dir(&scratch, &["trace", "report", "run.html"]).refused().contains("run.html"));
     assert!(Run::in_dir(&scratch, &["trace", "report", "absent"]).refused().contains("absent"));

@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
-use azekura_trace::report::{Format, ReportOptions, diff_files, report_file};
+use anyhow::{Context, Result, bail};
+use azekura_trace::report::{Format, ReportError, ReportOptions, diff_files, report_file};
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::Outcome;
@@ -91,12 +91,14 @@ impl Trace {
     pub(crate) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
         match &self.what {
             What::Record(record) => record.run(),
-            What::Report { file, options } => options.write(out, |out| {
-                report_file(file, &options.report(), out).with_context(|| file.display().to_string())
+            What::Report { file, options } => options.write(&[file], out, |out| {
+                report_file(file, &options.report(), out).map_err(|error| match error {
+                    ReportError::Write(_) => error.into(), // an error of the output
+                    error => anyhow::Error::from(error).context(file.display().to_string()),
+                })
             }),
-            What::Diff { before, after, options } => {
-                options.write(out, |out| Ok(diff_files(before, after, &options.report(), out)?))
-            }
+            What::Diff { before, after, options } => options
+                .write(&[before, after], out, |out| Ok(diff_files(before, after, &options.report(), out)?)),
         }
     }
 }
@@ -116,12 +118,20 @@ impl Options {
 
     fn write(
         &self,
+        recordings: &[&PathBuf],
         out: &mut dyn Write,
         report: impl FnOnce(&mut dyn Write) -> Result<()>,
     ) -> Result<Outcome> {
         match &self.output {
             None => report(out)?,
-            Some(path) => write_file(path, report)?,
+            Some(path) => {
+                let output = std::fs::canonicalize(path).ok(); // none if the file is new
+                let is_output = |recording: &&PathBuf| std::fs::canonicalize(recording).ok() == output;
+                if output.is_some() && recordings.iter().any(is_output) {
+                    bail!("{} is a recording; choose another file for the report", path.display());
+                }
+                write_file(path, report)?;
+            }
         }
         Ok(Outcome::Well)
     }
@@ -130,6 +140,10 @@ impl Options {
 fn write_file(path: &Path, report: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut out = BufWriter::new(file);
-    report(&mut out)?;
-    out.flush().with_context(|| format!("cannot write {}", path.display()))
+    let failed = || format!("cannot write {}", path.display());
+    report(&mut out).map_err(|error| match error.downcast_ref() {
+        Some(ReportError::Write(_)) => error.context(failed()),
+        _ => error,
+    })?;
+    out.flush().with_context(failed)
 }
