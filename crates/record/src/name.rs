@@ -1,5 +1,8 @@
 //! Replaces the addresses of a trace by names, and closes its open operations and waits.
 //!
+//! A thread that leaves a wait by `siglongjmp` records no end of the wait. Such a wait ends with the thread's
+//! next event. (Events of a signal handler are inside the wait that it interrupts: this wait has an end.)
+//!
 //! The library writes a site as the name of the call, with `@` and the caller's address as file. It writes an
 //! operation in the same way, with the address of a thread's first function. A thread is one operation, and
 //! most threads of a server outlive the recording, so open operations and waits end with the recording.
@@ -68,6 +71,7 @@ fn address(file: &str) -> Option<u64> {
 /// names.
 #[must_use]
 pub fn name(mut trace: Trace) -> Trace {
+    trace.threads.iter_mut().for_each(end_left_waits);
     let symbols = Symbols::new(&trace.modules);
     let calls: HashMap<u32, Called> =
         trace.sites.iter().filter_map(|(id, name)| Some((*id, Called::of(name)?))).collect();
@@ -118,6 +122,51 @@ pub fn name(mut trace: Trace) -> Trace {
     threads::name(&mut trace, &beginnings);
     trace.modules.clear();
     trace
+}
+
+/// Ends each wait that has no end before the thread's next event, if there is one. Anchors are no such
+/// events: the recorder adds them for threads that still wait. Waits before lost events remain open.
+fn end_left_waits(thread: &mut ThreadTrace) {
+    let mut open: Vec<usize> = Vec::new();
+    let mut left: Vec<usize> = Vec::new();
+    for (at, event) in thread.events.iter().enumerate() {
+        match event.kind {
+            EventKind::WaitBegin => open.push(at),
+            EventKind::WaitEnd => {
+                let is_it = |begin: &usize| {
+                    let begin = thread.events[*begin];
+                    (begin.site, begin.object) == (event.site, event.object)
+                };
+                // Waits inside the one that ends here were left, too.
+                if let Some(place) = open.iter().rposition(is_it) {
+                    left.extend(open.drain(place..).skip(1));
+                }
+            }
+            EventKind::Lost => open.clear(),
+            _ => {}
+        }
+    }
+    left.extend(open);
+    if left.is_empty() {
+        return;
+    }
+    left.sort_unstable();
+    let mut left = left.into_iter().peekable();
+    let mut open: Option<Event> = None;
+    let mut events = Vec::with_capacity(thread.events.len() + left.len());
+    for (at, event) in std::mem::take(&mut thread.events).into_iter().enumerate() {
+        if event.kind != EventKind::Anchor
+            && let Some(begin) = open.take()
+        {
+            let (ticks, kind) = (event.ticks, EventKind::WaitEnd);
+            events.push(Event { ticks, kind, flags: UNWOKEN, argument: 0, ..begin });
+        }
+        events.push(event);
+        if left.next_if_eq(&at).is_some() {
+            open = Some(event);
+        }
+    }
+    thread.events = events;
 }
 
 /// Returns the objects with about as many wake-up calls as woken waiters: each call wakes one.
@@ -342,6 +391,35 @@ mod tests {
             [(3, 2), (4, 2), (1, 0)].map(|(woken, calls)| is_single(woken, calls)),
             [true, false, false]
         );
+    }
+
+    #[test]
+    fn a_wait_without_an_end_ends_with_the_next_event_of_its_thread() {
+        use EventKind::{Anchor, Enter, Exit, Hold, Lost, WaitBegin, WaitEnd};
+        let event = |ticks, kind, object| Event { site: 1, object, ..Event::new(ticks, kind) };
+        let ended = |events: &[Event]| -> Vec<(u64, EventKind, u64)> {
+            let (name, cpu, events) = (String::new(), CpuSource::Rseq, events.to_vec());
+            let mut thread = ThreadTrace { tag: 1, os_id: 1, name, cpu, lost: 0, events, off: Vec::new() };
+            end_left_waits(&mut thread);
+            thread.events.iter().map(|event| (event.ticks, event.kind, event.object)).collect()
+        };
+        // The thread leaves the first wait, and waits for the same object again.
+        let again = [event(10, WaitBegin, 7), event(30, WaitBegin, 7), event(40, WaitEnd, 7)];
+        let expected = [(10, WaitBegin, 7), (30, WaitEnd, 7), (30, WaitBegin, 7), (40, WaitEnd, 7)];
+        assert_eq!(ended(&again), expected);
+        // A signal handler waits for object 8 inside a wait for object 7.
+        let inside = [(1, Enter, 0), (10, WaitBegin, 7), (20, WaitBegin, 8), (30, WaitEnd, 8)];
+        let handled = inside.into_iter().chain([(40, WaitEnd, 7), (50, Exit, 0)]);
+        let handled: Vec<Event> = handled.map(|(ticks, kind, object)| event(ticks, kind, object)).collect();
+        assert_eq!(ended(&handled).len(), handled.len());
+        // The thread leaves a wait and holds a lock, and waits at the end of the recording.
+        let open = [(10, WaitBegin, 7), (15, Anchor, 3), (20, Hold, 9), (30, WaitBegin, 7), (90, Anchor, 4)];
+        let open = open.map(|(ticks, kind, object)| event(ticks, kind, object));
+        assert_eq!(ended(&open)[2], (20, WaitEnd, 7));
+        assert_eq!(ended(&open).len(), open.len() + 1);
+        // The end may be among the lost events.
+        let lost = [event(10, WaitBegin, 7), event(20, Lost, 0), event(30, Hold, 9)];
+        assert_eq!(ended(&lost).len(), lost.len());
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Counts the waiting threads of this process by object, in a table without a lock.
 //!
 //! Most signals wake no thread, and are not recorded. Objects may share a count. A thread that was canceled
-//! while it waited, or that waited when its process forked, stays counted. In these cases, signals are
-//! recorded that wake no thread.
+//! while it waited, left the wait by `siglongjmp`, or waited when its process forked, stays counted. In these
+//! cases, signals are recorded that wake no thread.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
