@@ -396,8 +396,9 @@ fn why_cut(spooled: &Spooled, recorded: &Recorded) -> Option<String> {
 }
 
 pub(crate) fn write(process: u32, trace: &Trace, file: PathBuf) -> Result<Recorded, RecordError> {
-    std::fs::write(&file, trace.to_bytes())
-        .map_err(|source| RecordError::Write { path: file.clone(), source })?;
+    let failed = |source| RecordError::Write { path: file.clone(), source };
+    let mut out = File::create(&file).map_err(failed)?;
+    trace.write_to(&mut out).map_err(failed)?;
     Ok(Recorded {
         file,
         process,

@@ -86,6 +86,8 @@ fn the_demo_records_a_trace_that_trace_report_reads() {
     let page = ["trace", "report", "run.trace", "--format", "html", "-o", "run.html"];
     assert_eq!(Run::in_dir(&scratch, &page).well(), "");
     assert!(std::fs::read_to_string(scratch.path("run.html")).unwrap().contains("<html"));
+    let piped = std::fs::read(scratch.path("run.trace")).unwrap();
+    assert_eq!(Run::with_stdin(&scratch, &["trace", "report", "/dev/stdin"], &piped).well(), report);
     let same = Run::in_dir(&scratch, &["trace", "report", "run.trace", "-o", "./run.trace"]).refused();
     assert!(same.contains("is a recording"), "{same}");
     let full =

@@ -152,7 +152,7 @@ impl Analysis {
     ) -> Result<Result<Self, AnalyzeError>, ReadError> {
         let outline = Outline::read(path.as_ref())?;
         if !outline.is_in_order() || outline.events() <= window_events as u64 {
-            return Ok(Self::new(&Trace::read(path)?, options));
+            return Ok(Self::new(&outline.read_trace()?, options));
         }
         Self::of_windows(&outline, window_events, options)
     }

@@ -32,7 +32,7 @@ impl Outline {
     ///
     /// The errors of [`Trace::read`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ReadError> {
-        Self::of(Source::File(path.as_ref().to_owned()))
+        Self::of(Source::file(path.as_ref())?)
     }
 
     /// Reads the bytes of a trace file, as [`Outline::read`] reads a file.
@@ -45,17 +45,17 @@ impl Outline {
     }
 
     fn of(source: Source) -> Result<Self, ReadError> {
-        let mut blocks = Blocks::open(&source)?;
-        let mut parts = Parts::passing_over_events();
-        while !parts.has_ended() {
-            let offset = blocks.offset;
-            let Some((kind, payload)) = blocks.next()? else { break };
-            parts.take(kind, payload).map_err(|what| ReadError::Malformed { offset, what })?;
-        }
-        let (version, offset) = (blocks.version, blocks.offset);
-        let passed_over = parts.passed_over.unwrap_or_default();
-        let trace = parts.finish(offset, source.len()?)?;
+        let (version, passed_over, trace) = read_all(&source, Parts::passing_over_events())?;
         Ok(Self { source, version, trace, passed_over })
+    }
+
+    /// Reads the file again, with its events.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Trace::read`].
+    pub fn read_trace(&self) -> Result<Trace, ReadError> {
+        read_trace(&self.source)
     }
 
     /// Returns the trace without its events.
@@ -183,14 +183,48 @@ impl Windows<'_> {
     }
 }
 
+/// Reads a trace with its events.
+pub(super) fn read_trace(source: &Source) -> Result<Trace, ReadError> {
+    let (_, _, trace) = read_all(source, Parts::default())?;
+    Ok(trace)
+}
+
+/// Reads all blocks. Returns the version of the format, the counts of skipped events, and the trace.
+fn read_all(source: &Source, mut parts: Parts) -> Result<(u32, PassedOver, Trace), ReadError> {
+    let mut blocks = Blocks::open(source)?;
+    while !parts.has_ended() {
+        let offset = blocks.offset;
+        let Some((kind, payload)) = blocks.next()? else { break };
+        parts.take(kind, payload).map_err(|what| ReadError::Malformed { offset, what })?;
+    }
+    let (version, offset) = (blocks.version, blocks.offset);
+    let passed_over = parts.passed_over.unwrap_or_default();
+    Ok((version, passed_over, parts.finish(offset, source.len()?)?))
+}
+
 /// Source of a trace's bytes.
 #[derive(Debug, Clone)]
-enum Source {
+pub(super) enum Source {
     File(PathBuf),
     Bytes(Arc<[u8]>),
 }
 
 impl Source {
+    /// Returns the file as a source. A pipe is read now, because sources are read more than once.
+    pub(super) fn file(path: &Path) -> Result<Self, ReadError> {
+        let source = Self::File(path.to_owned());
+        let failed = |error| source.failed(error);
+        let mut file = File::open(path).map_err(failed)?;
+        if file.metadata().map_err(failed)?.is_file() {
+            return Ok(source);
+        }
+        let mut bytes = Vec::new();
+        file.by_ref().take(HEAD as u64).read_to_end(&mut bytes).map_err(failed)?;
+        check_head(&bytes)?; // before the rest, which may be endless in another file than a trace
+        file.read_to_end(&mut bytes).map_err(failed)?;
+        Ok(Self::Bytes(bytes.into()))
+    }
+
     fn open(&self) -> Result<Box<dyn Read>, ReadError> {
         match self {
             Self::File(path) => match File::open(path) {

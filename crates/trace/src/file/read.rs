@@ -1,5 +1,6 @@
 //! Decodes bytes to a [`Trace`]. Every length is checked, and every checksum verified.
 
+use super::outline::Source;
 use super::{
     ClockSample, CpuSample, CpuSource, Ending, MAGIC, Module, Name, OLDEST_VERSION, OffCpu, SessionInfo,
     Switches, ThreadTrace, TimeSource, Trace, VERSION, block, codec,
@@ -14,15 +15,13 @@ use std::path::Path;
 pub(super) type Wrong = &'static str;
 
 impl Trace {
-    /// Reads a trace file. Takes 32 bytes of memory per event.
+    /// Reads a trace file. Takes 32 to 64 bytes of memory per event.
     ///
     /// # Errors
     ///
     /// [`ReadError`]. A truncated file with a complete head is no error: see [`Trace::ending`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ReadError> {
-        let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
-        Self::from_bytes(&bytes)
+        super::outline::read_trace(&Source::file(path.as_ref())?)
     }
 
     /// Reads the bytes of a trace file.

@@ -7,6 +7,7 @@ use super::{
 use crate::event::Event;
 use azekura_base::checksum::{crc32c, crc32c_append};
 use azekura_base::varint::{put_bytes, put_u64};
+use std::io::{self, Write};
 
 /// An encoder that appends a recording's blocks to a buffer.
 ///
@@ -231,6 +232,18 @@ impl super::Trace {
     /// returns an equal trace; for a truncated trace, everything except the position of the cut is equal.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let written = self.write_to(&mut bytes);
+        debug_assert!(written.is_ok(), "a vector takes all bytes");
+        bytes
+    }
+
+    /// Writes the bytes of [`Trace::to_bytes`](super::Trace::to_bytes), with memory for some of them at a time.
+    ///
+    /// # Errors
+    ///
+    /// The first error of `out`.
+    pub fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut encoder = Encoder::new();
         encoder.session(&self.session);
         encoder.clock(&self.begin);
@@ -252,7 +265,7 @@ impl super::Trace {
             let (tag, os_id, cpu) = (thread.tag, thread.os_id, thread.cpu);
             encoder.thread(&ThreadInfo { tag, os_id, cpu, name: thread.name.clone() });
         }
-        Rounds::of(&self.threads).write(&mut encoder);
+        Rounds::of(&self.threads).write(&mut encoder, out)?;
         for thread in &self.threads {
             encoder.events(thread.tag, thread.lost, &[]);
             if !thread.off.is_empty() {
@@ -263,7 +276,7 @@ impl super::Trace {
         if self.ending == super::Ending::Complete {
             encoder.end(self.lost());
         }
-        encoder.into_bytes()
+        out.write_all(encoder.as_bytes())
     }
 }
 
@@ -296,7 +309,7 @@ impl<'t> Rounds<'t> {
     }
 
     /// Writes all rounds. A round ends when the first thread has used up its share.
-    fn write(mut self, encoder: &mut Encoder) {
+    fn write(mut self, encoder: &mut Encoder, out: &mut dyn Write) -> io::Result<()> {
         while let Some(until) = self.until() {
             for (index, thread) in self.threads.iter().enumerate() {
                 let rest = &thread.events[self.at[index].0..];
@@ -307,7 +320,10 @@ impl<'t> Rounds<'t> {
                     self.look_ahead(index);
                 }
             }
+            out.write_all(encoder.as_bytes())?;
+            encoder.clear();
         }
+        Ok(())
     }
 
     /// Returns the ticks of the round's end; `None` if all events are written.

@@ -74,7 +74,7 @@ pub(super) fn write_file(path: &Path, out: &mut dyn Write) -> Result<(), ReportE
     const WINDOW: usize = 1 << 16;
     let outline = Outline::read(path)?;
     if !outline.is_in_order() {
-        return Ok(out.write_all(&encode(&Trace::read(path)?))?);
+        return Ok(out.write_all(&encode(&outline.read_trace()?))?);
     }
     let mut export = Export::new(outline.trace());
     let mut windows = outline.windows(WINDOW)?;
