@@ -328,7 +328,10 @@ pub(crate) fn process_ends() {
             return;
         }
         let process = session.process();
-        if process.flags.load(Relaxed) & flag::RECORDS == 0 {
+        // In another PID namespace, this entry shows that the process has replaced earlier programs by `exec`.
+        // The recorder cannot look up the process, so it frees the entry after it has seen it.
+        let is_foreign = session.number & area::FOREIGN != 0;
+        if process.flags.load(Relaxed) & flag::RECORDS == 0 && !is_foreign {
             process.owner.store(0, Release);
             return;
         }

@@ -277,6 +277,20 @@ fn a_program_in_a_pid_namespace_is_recorded_to_its_end_where_users_may_create_on
     assert!(trace.event_count() > 600, "{}", trace.event_count());
 }
 
+#[test]
+fn short_programs_in_a_pid_namespace_are_not_taken_for_running() {
+    let _turn = turn();
+    let place = directory();
+    let script = r"
+        unshare --user --map-root-user --pid --fork true 2>/dev/null || exit 6
+        exec unshare --user --map-root-user --pid --fork sh -c '/bin/true; /bin/true; sleep 0.1'
+    ";
+    let command = vec!["sh".into(), "-c".into(), script.into()];
+    let launched = launch(&Launch { command, output: place.path().join("trace"), ..Launch::default() });
+    let launched = launched.expect("the program ran");
+    assert!(launched.missing.is_empty(), "{launched:?}");
+}
+
 /// Programs that start after the recorder's end find the library, so the loader prints no error.
 #[test]
 fn processes_that_outlive_the_recorder_start_programs_as_ever() {
