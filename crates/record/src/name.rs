@@ -31,7 +31,7 @@ pub(crate) const SIGNALS: [&str; 3] = ["futex", "condition", "semaphore"];
 /// A frame above the function that waits: recorded as marks directly before the wait, the innermost first.
 pub(crate) const CALLER: &str = "caller";
 /// Calls that are identified by their call site alone.
-const CALLS: [&str; 16] = [
+const CALLS: [&str; 21] = [
     CALLER,
     "join",
     "fsync",
@@ -42,11 +42,16 @@ const CALLS: [&str; 16] = [
     "write",
     "pwrite",
     "recv",
+    "send",
     "poll",
     "epoll",
     "select",
     "accept",
     "sleep",
+    "waitpid",
+    "flock",
+    "semop",
+    "sigwait",
     "more call sites",
 ];
 

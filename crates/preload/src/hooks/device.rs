@@ -1,4 +1,4 @@
-//! Files: all syncs, and reads and writes during which the thread left its processor.
+//! Files and sockets: all syncs, and transfers of bytes during which the thread left its processor.
 //!
 //! Most reads and writes find their bytes in the kernel's cache and return at once; their cost is CPU time.
 //! Those that waited are recorded by the kind of object: a file or device, or a socket or pipe.
@@ -94,37 +94,83 @@ transfer!(pwrite64 => pwrite64_hook, PWRITE64 = c"pwrite64" as Pwrite, "r8", "x4
     bytes: *const c_void, len: size_t, at: off_t);
 transfer!(recv => recv_hook, RECV = c"recv" as Recv, "r8", "x4";
     into: *mut c_void, len: size_t, flags: c_int);
+transfer!(send => send_hook, SEND = c"send" as Send, "r8", "x4";
+    bytes: *const c_void, len: size_t, flags: c_int);
+transfer!(sendmsg => sendmsg_hook, SENDMSG = c"sendmsg" as Send, "rcx", "x3";
+    message: *const msghdr, flags: c_int);
+transfer!(sendfile => sendfile_hook, SENDFILE = c"sendfile" as Send, "r8", "x4";
+    file_sent: c_int, at: *mut off_t, len: size_t);
+transfer!(sendfile64 => sendfile64_hook, SENDFILE64 = c"sendfile64" as Send, "r8", "x4";
+    file_sent: c_int, at: *mut off_t, len: size_t);
+
+// The functions that programs compiled with `_FORTIFY_SOURCE` call. They have the size of the buffer as an
+// additional argument.
+transfer!(__read_chk => read_chk_hook, READ_CHK = c"__read_chk" as Read, "r8", "x4";
+    into: *mut c_void, len: size_t, size: size_t);
+transfer!(__pread_chk => pread_chk_hook, PREAD_CHK = c"__pread_chk" as Pread, "r9", "x5";
+    into: *mut c_void, len: size_t, at: off_t, size: size_t);
+transfer!(__pread64_chk => pread64_chk_hook, PREAD64_CHK = c"__pread64_chk" as Pread, "r9", "x5";
+    into: *mut c_void, len: size_t, at: off_t, size: size_t);
+transfer!(__recv_chk => recv_chk_hook, RECV_CHK = c"__recv_chk" as Recv, "r9", "x5";
+    into: *mut c_void, len: size_t, size: size_t, flags: c_int);
+
+type SendTo =
+    unsafe extern "C-unwind" fn(c_int, *const c_void, size_t, c_int, *const sockaddr, socklen_t) -> ssize_t;
+
+next!(SENDTO: SendTo = new(c"sendto"));
 next!(RECVFROM:
     unsafe extern "C-unwind" fn(c_int, *mut c_void, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t =
     new(c"recvfrom"));
 
-// The six arguments use all argument registers. So the flags move into the upper half of the descriptor's
-// register, and the call site takes the place of the flags.
-#[cfg(target_arch = "x86_64")]
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-extern "C" fn recvfrom() {
-    std::arch::naked_asm!(
-        "mov edi, edi",
-        "shl rcx, 32",
-        "or rdi, rcx",
-        "mov rcx, [rsp]",
-        "jmp {function}",
-        function = sym recvfrom_hook,
-    )
+/// Hooks a function with six arguments, which use all argument registers. So the flags, the fourth argument,
+/// move into the upper half of the descriptor's register, and the call site takes the place of the flags.
+macro_rules! hook_of_six {
+    ($name:ident => $function:path) => {
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() {
+            std::arch::naked_asm!(
+                "mov edi, edi",
+                "shl rcx, 32",
+                "or rdi, rcx",
+                "mov rcx, [rsp]",
+                "jmp {function}",
+                function = sym $function,
+            )
+        }
+
+        #[cfg(target_arch = "aarch64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() {
+            std::arch::naked_asm!(
+                "mov w0, w0",
+                "orr x0, x0, x3, lsl #32",
+                "mov x3, x30",
+                "b {function}",
+                function = sym $function,
+            )
+        }
+    };
 }
 
-#[cfg(target_arch = "aarch64")]
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-extern "C" fn recvfrom() {
-    std::arch::naked_asm!(
-        "mov w0, w0",
-        "orr x0, x0, x3, lsl #32",
-        "mov x3, x30",
-        "b {function}",
-        function = sym recvfrom_hook,
-    )
+hook_of_six!(recvfrom => recvfrom_hook);
+hook_of_six!(sendto => sendto_hook);
+
+unsafe extern "C-unwind" fn sendto_hook(
+    file_and_flags: u64,
+    bytes: *const c_void,
+    len: size_t,
+    from: usize,
+    receiver: *const sockaddr,
+    receiver_len: socklen_t,
+) -> ssize_t {
+    let (file, flags) = (file_and_flags as c_int, (file_and_flags >> 32) as c_int);
+    // SAFETY: as in `fsync_hook`.
+    transfers(Called::Send, file, from, || unsafe {
+        SENDTO.get()(file, bytes, len, flags, receiver, receiver_len)
+    })
 }
 
 unsafe extern "C-unwind" fn recvfrom_hook(

@@ -1,4 +1,4 @@
-//! Calls in which a thread waits for work from others, or for time to pass.
+//! Calls in which a thread waits for work from others, for another process, or for time to pass.
 
 use super::{hook, watched};
 use crate::next::next;
@@ -6,8 +6,8 @@ use crate::session::begins;
 use azekura_trace::WaitKind;
 use azekura_trace::area::Called;
 use libc::{
-    c_int, clockid_t, epoll_event, fd_set, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval,
-    useconds_t,
+    c_int, clockid_t, epoll_event, fd_set, nfds_t, pid_t, pollfd, rusage, sembuf, siginfo_t, sigset_t,
+    size_t, sockaddr, socklen_t, timespec, timeval, useconds_t,
 };
 
 next!(POLL: unsafe extern "C-unwind" fn(*mut pollfd, nfds_t, c_int) -> c_int = new(c"poll"));
@@ -27,6 +27,33 @@ next!(CLOCK_NANOSLEEP:
     new(c"clock_nanosleep"));
 next!(USLEEP: unsafe extern "C-unwind" fn(useconds_t) -> c_int = new(c"usleep"));
 
+next!(POLL_CHK: unsafe extern "C-unwind" fn(*mut pollfd, nfds_t, c_int, size_t) -> c_int =
+    new(c"__poll_chk"));
+next!(EPOLL_PWAIT:
+    unsafe extern "C-unwind" fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int =
+    new(c"epoll_pwait"));
+next!(WAITPID: unsafe extern "C-unwind" fn(pid_t, *mut c_int, c_int) -> pid_t = new(c"waitpid"));
+next!(WAIT4: unsafe extern "C-unwind" fn(pid_t, *mut c_int, c_int, *mut rusage) -> pid_t = new(c"wait4"));
+next!(FLOCK: unsafe extern "C-unwind" fn(c_int, c_int) -> c_int = new(c"flock"));
+next!(SEMOP: unsafe extern "C-unwind" fn(c_int, *mut sembuf, size_t) -> c_int = new(c"semop"));
+next!(SEMTIMEDOP: unsafe extern "C-unwind" fn(c_int, *mut sembuf, size_t, *const timespec) -> c_int =
+    new(c"semtimedop"));
+next!(SIGWAIT: unsafe extern "C-unwind" fn(*const sigset_t, *mut c_int) -> c_int = new(c"sigwait"));
+next!(SIGWAITINFO: unsafe extern "C-unwind" fn(*const sigset_t, *mut siginfo_t) -> c_int =
+    new(c"sigwaitinfo"));
+next!(SIGTIMEDWAIT: unsafe extern "C-unwind" fn(*const sigset_t, *mut siginfo_t, *const timespec) -> c_int =
+    new(c"sigtimedwait"));
+
+hook!(__poll_chk => poll_chk_hook, "r8", "x4");
+hook!(epoll_pwait => epoll_pwait_hook, "r9", "x5");
+hook!(waitpid => waitpid_hook, "rcx", "x3");
+hook!(wait4 => wait4_hook, "r8", "x4");
+hook!(flock => flock_hook, "rdx", "x2");
+hook!(semop => semop_hook, "rcx", "x3");
+hook!(semtimedop => semtimedop_hook, "r8", "x4");
+hook!(sigwait => sigwait_hook, "rdx", "x2");
+hook!(sigwaitinfo => sigwaitinfo_hook, "rdx", "x2");
+hook!(sigtimedwait => sigtimedwait_hook, "rcx", "x3");
 hook!(poll => poll_hook, "rcx", "x3");
 hook!(ppoll => ppoll_hook, "r8", "x4");
 hook!(epoll_wait => epoll_hook, "r8", "x4");
@@ -128,4 +155,95 @@ unsafe extern "C-unwind" fn clock_nanosleep_hook(
 unsafe extern "C-unwind" fn usleep_hook(time: useconds_t, from: usize) -> c_int {
     // SAFETY: as in `poll_hook`.
     idles(Called::Sleep, 0, from, || unsafe { USLEEP.get()(time) })
+}
+
+unsafe extern "C-unwind" fn poll_chk_hook(
+    files: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+    size: size_t,
+    from: usize,
+) -> c_int {
+    // SAFETY: as in `poll_hook`.
+    idles(Called::Poll, 0, from, || unsafe { POLL_CHK.get()(files, count, timeout, size) })
+}
+
+unsafe extern "C-unwind" fn epoll_pwait_hook(
+    epoll: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+    signals: *const sigset_t,
+    from: usize,
+) -> c_int {
+    begins(); // as in `epoll_hook`
+    // SAFETY: as in `poll_hook`.
+    let call = || unsafe { EPOLL_PWAIT.get()(epoll, events, most, timeout, signals) };
+    idles(Called::Epoll, epoll as usize, from, call)
+}
+
+unsafe extern "C-unwind" fn waitpid_hook(
+    process: pid_t,
+    status: *mut c_int,
+    options: c_int,
+    from: usize,
+) -> pid_t {
+    // SAFETY: as in `poll_hook`.
+    idles(Called::Waitpid, 0, from, || unsafe { WAITPID.get()(process, status, options) })
+}
+
+unsafe extern "C-unwind" fn wait4_hook(
+    process: pid_t,
+    status: *mut c_int,
+    options: c_int,
+    usage: *mut rusage,
+    from: usize,
+) -> pid_t {
+    // SAFETY: as in `poll_hook`.
+    idles(Called::Waitpid, 0, from, || unsafe { WAIT4.get()(process, status, options, usage) })
+}
+
+unsafe extern "C-unwind" fn flock_hook(file: c_int, operation: c_int, from: usize) -> c_int {
+    // SAFETY: as in `poll_hook`.
+    idles(Called::Flock, file as usize, from, || unsafe { FLOCK.get()(file, operation) })
+}
+
+unsafe extern "C-unwind" fn semop_hook(set: c_int, steps: *mut sembuf, count: size_t, from: usize) -> c_int {
+    // SAFETY: as in `poll_hook`.
+    idles(Called::Semop, set as usize, from, || unsafe { SEMOP.get()(set, steps, count) })
+}
+
+unsafe extern "C-unwind" fn semtimedop_hook(
+    set: c_int,
+    steps: *mut sembuf,
+    count: size_t,
+    timeout: *const timespec,
+    from: usize,
+) -> c_int {
+    // SAFETY: as in `poll_hook`.
+    idles(Called::Semop, set as usize, from, || unsafe { SEMTIMEDOP.get()(set, steps, count, timeout) })
+}
+
+unsafe extern "C-unwind" fn sigwait_hook(signals: *const sigset_t, signal: *mut c_int, from: usize) -> c_int {
+    // SAFETY: as in `poll_hook`.
+    idles(Called::Sigwait, 0, from, || unsafe { SIGWAIT.get()(signals, signal) })
+}
+
+unsafe extern "C-unwind" fn sigwaitinfo_hook(
+    signals: *const sigset_t,
+    info: *mut siginfo_t,
+    from: usize,
+) -> c_int {
+    // SAFETY: as in `poll_hook`.
+    idles(Called::Sigwait, 0, from, || unsafe { SIGWAITINFO.get()(signals, info) })
+}
+
+unsafe extern "C-unwind" fn sigtimedwait_hook(
+    signals: *const sigset_t,
+    info: *mut siginfo_t,
+    timeout: *const timespec,
+    from: usize,
+) -> c_int {
+    // SAFETY: as in `poll_hook`.
+    idles(Called::Sigwait, 0, from, || unsafe { SIGTIMEDWAIT.get()(signals, info, timeout) })
 }

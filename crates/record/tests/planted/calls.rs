@@ -36,6 +36,24 @@ fn each_call_that_receives_from_a_socket_is_a_wait_for_the_network() {
 }
 
 #[test]
+fn calls_that_send_wait_for_the_network_and_calls_that_wait_for_others_are_idle() {
+    let sends =
+        ["send", "sendto", "sendmsg", "sendfile"].map(|name| (name, "send in sender", WaitKind::Network));
+    let idle = [
+        ("waitpid", "waitpid in blocked", WaitKind::Idle),
+        ("flock", "flock in blocked", WaitKind::Idle),
+        ("semop", "semop in blocked", WaitKind::Idle),
+        ("sigtimedwait", "sigwait in blocked", WaitKind::Idle),
+        ("epoll_pwait", "epoll in blocked", WaitKind::Idle),
+    ];
+    for (name, site, kind) in sends.into_iter().chain(idle) {
+        let analysis = analysis(name, site.rsplit(' ').next().expect("a function"));
+        let found = analysis.sites.iter().find(|found| found.name == site);
+        assert!(found.is_some_and(|found| found.kind == Some(kind)), "{name}: {:#?}", analysis.sites);
+    }
+}
+
+#[test]
 fn threads_and_timed_mutexes_of_iso_c_are_recorded() {
     let analysis = analysis("timed", "clerk");
     let clerk = analysis.chosen().expect("chosen");

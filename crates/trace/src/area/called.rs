@@ -21,18 +21,23 @@ pub enum Called {
     Write,
     Pwrite,
     Recv,
+    Send,
     Poll,
     Epoll,
     Select,
     Accept,
     Sleep,
+    Waitpid,
+    Flock,
+    Semop,
+    Sigwait,
     Caller,
     /// All call sites that had no room in the table.
     More,
 }
 
 /// Names of the calls, by the number of [`Called`], from 1.
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 28] = [
     "mutex",
     "spin lock",
     "rwlock",
@@ -49,11 +54,16 @@ const NAMES: [&str; 23] = [
     "write",
     "pwrite",
     "recv",
+    "send",
     "poll",
     "epoll",
     "select",
     "accept",
     "sleep",
+    "waitpid",
+    "flock",
+    "semop",
+    "sigwait",
     "caller",
     "more call sites",
 ];
