@@ -7,7 +7,7 @@
 //! operation in the same way, with the address of a thread's first function. A thread is one operation, and
 //! most threads of a server outlive the recording, so open operations and waits end with the recording.
 
-use crate::symbols::Symbols;
+use crate::symbols::{Files, Symbols};
 use crate::{frames, threads};
 use crate::{handoff, locks, spins};
 use azekura_trace::WaitKind;
@@ -75,9 +75,14 @@ fn address(file: &str) -> Option<u64> {
 /// Replaces addresses by names, and closes open operations and waits. A trace without addresses keeps its
 /// names.
 #[must_use]
-pub fn name(mut trace: Trace) -> Trace {
+pub fn name(trace: Trace) -> Trace {
+    name_with(trace, &mut Files::default())
+}
+
+/// Replaces addresses as [`name`] does, and reads only the files that were not read for the trace before.
+pub(crate) fn name_with(mut trace: Trace, files: &mut Files) -> Trace {
     trace.threads.iter_mut().for_each(end_left_waits);
-    let symbols = Symbols::new(&trace.modules);
+    let symbols = Symbols::with(&trace.modules, files);
     let calls: HashMap<u32, Called> =
         trace.sites.iter().filter_map(|(id, name)| Some((*id, Called::of(name)?))).collect();
     let handed = handoff::unite(&mut trace, &calls);

@@ -3,8 +3,9 @@
 use crate::drain::Drain;
 use crate::error::RecordError;
 use crate::kernel::Seen;
-use crate::name::name;
+use crate::name::name_with;
 use crate::spool::Spooled;
+use crate::symbols::Files;
 use azekura_trace::Options;
 use azekura_trace::area::{self, Area, DIRECTORY, Layout};
 use azekura_trace::file::{Ending, Trace};
@@ -216,9 +217,9 @@ impl Recorder {
         finished.sort_by_key(|of| (of.process != first, std::cmp::Reverse(of.recorded()), of.process));
         let mut recorded = Vec::new();
         let (mut first_error, mut unwritten) = (None, None);
-        let mut names = Names::new(output);
+        let (mut names, mut files) = (Names::new(output), Files::default());
         for spooled in &finished {
-            match write_one(spooled, seen, names.next(spooled.process)) {
+            match write_one(spooled, seen, &mut files, names.next(spooled.process)) {
                 Ok(one) => {
                     missing.extend(why_cut(spooled, &one));
                     recorded.push(one);
@@ -379,11 +380,16 @@ impl<'o> Names<'o> {
     }
 }
 
-fn write_one(spooled: &Spooled, seen: &Seen, file: PathBuf) -> Result<Recorded, RecordError> {
+fn write_one(
+    spooled: &Spooled,
+    seen: &Seen,
+    files: &mut Files,
+    file: PathBuf,
+) -> Result<Recorded, RecordError> {
     let process = spooled.process;
     let mut trace = spooled.read().map_err(|source| RecordError::Read { process, source })?;
     seen.add_to(&mut trace);
-    write(process, &name(trace), file)
+    write(process, &name_with(trace, files), file)
 }
 
 /// Returns the reason that a recording is incomplete, unless the only reason is the end of its process.

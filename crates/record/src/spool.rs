@@ -172,7 +172,7 @@ impl Spool {
         self.encoder.events(tag, lost, events);
         if self.encoder.event_count() > self.most_events && self.out.failed.is_none() {
             self.out.failed = Some(io::Error::other(format!(
-                "more than {} events would need too much memory at the end; record a shorter time (--seconds)",
+                "more than {} events would need too much memory at the end; record for a shorter time",
                 self.most_events
             )));
         }

@@ -11,6 +11,7 @@ use std::fmt;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// The source place of an address: file, function and line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -33,6 +34,12 @@ impl Symbols {
     /// Reads the symbol tables of all files that are mapped.
     #[must_use]
     pub fn new(modules: &[Module]) -> Self {
+        Self::with(modules, &mut Files::default())
+    }
+
+    /// Returns the symbols as [`Symbols::new`] does, and reads only the files that are not in `files`.
+    /// Afterwards `files` has the files that are mapped here.
+    pub(crate) fn with(modules: &[Module], files: &mut Files) -> Self {
         let mut first: HashMap<&str, &Module> = HashMap::new();
         for module in modules {
             let kept = first.entry(&module.path).or_insert(module);
@@ -40,8 +47,15 @@ impl Symbols {
                 *kept = module;
             }
         }
-        let mut images: Vec<Image> = first.into_values().filter_map(Image::read).collect();
-        images.sort_by_key(|image| image.begin);
+        let mut known = std::mem::take(&mut files.0);
+        let mut images = Vec::new();
+        for module in first.into_values() {
+            let path = PathBuf::from(module.path.strip_suffix(" (deleted)").unwrap_or(&module.path));
+            let file = known.remove(&path).unwrap_or_else(|| Elf::read(&path).map(Rc::new));
+            images.extend(file.as_ref().and_then(|file| Image::new(module, file)));
+            files.0.entry(path).or_insert(file);
+        }
+        images.sort_by_key(|image: &Image| image.begin);
         Self { images }
     }
 
@@ -53,9 +67,11 @@ impl Symbols {
         };
         let at = address.wrapping_sub(image.bias);
         let function = image
+            .file
             .symbol(at, Sort::Code)
-            .map_or_else(|| format!("{}+{at:#x}", image.short()), |(symbol, _)| demangled(&symbol.name));
-        let (file, line) = image.line(at).unwrap_or_else(|| (image.path.display().to_string(), 0));
+            .map_or_else(|| format!("{}+{at:#x}", image.file.short()), |(symbol, _)| demangled(&symbol.name));
+        let file = &image.file;
+        let (file, line) = file.line(at).unwrap_or_else(|| (file.path.display().to_string(), 0));
         Place { function, file, line }
     }
 
@@ -64,7 +80,7 @@ impl Symbols {
     #[must_use]
     pub fn frames(&self, address: u64) -> Vec<Place> {
         let Some(image) = self.image(address) else { return vec![self.code(address)] };
-        let mut frames = image.inlined(address.wrapping_sub(image.bias));
+        let mut frames = image.file.inlined(address.wrapping_sub(image.bias));
         let whole = self.code(address);
         match frames.last_mut() {
             Some(outermost) => outermost.function = whole.function,
@@ -77,7 +93,7 @@ impl Symbols {
     #[must_use]
     pub fn variable(&self, address: u64) -> Option<String> {
         let image = self.image(address)?;
-        let (symbol, behind) = image.symbol(address.wrapping_sub(image.bias), Sort::Data)?;
+        let (symbol, behind) = image.file.symbol(address.wrapping_sub(image.bias), Sort::Data)?;
         let name = demangled(&symbol.name);
         Some(if behind == 0 { name } else { format!("{name}+{behind:#x}") })
     }
@@ -88,11 +104,11 @@ impl Symbols {
         let image = self.image(address)?;
         let at = address.wrapping_sub(image.bias);
         let (begin, len, offset) =
-            image.segments.iter().copied().find(|(begin, len, _)| at >= *begin && at - begin < *len)?;
+            image.file.segments.iter().copied().find(|(begin, len, _)| at >= *begin && at - begin < *len)?;
         let first = at.saturating_sub(reach).max(begin);
         let end = at.saturating_add(reach).min(begin.saturating_add(len));
         let mut bytes = vec![0; usize::try_from(end - first).ok()?];
-        let file = std::fs::File::open(&image.path).ok()?;
+        let file = std::fs::File::open(&image.file.path).ok()?;
         file.read_exact_at(&mut bytes, offset.checked_add(first - begin)?).ok()?;
         Some((first.wrapping_add(image.bias), bytes))
     }
@@ -117,13 +133,26 @@ struct Symbol {
     name: String,
 }
 
+/// Files that were read for another process, by path; `None` for a file without names. Processes of one
+/// program have the same files.
+#[derive(Debug, Default)]
+pub(crate) struct Files(HashMap<PathBuf, Option<Rc<Elf>>>);
+
 /// A mapped file of the process.
+#[derive(Debug)]
 struct Image {
-    path: PathBuf,
+    file: Rc<Elf>,
     /// Difference between addresses in memory and the file's own addresses.
     bias: u64,
     begin: u64,
     end: u64,
+}
+
+/// A program or library, with its own addresses.
+struct Elf {
+    path: PathBuf,
+    /// The first address, and the one after the last.
+    range: (u64, u64),
     /// Parts of the file in memory: own address, length, offset in the file.
     segments: Vec<(u64, u64, u64)>,
     /// Sorted by address.
@@ -131,26 +160,31 @@ struct Image {
     lines: Option<addr2line::Loader>,
 }
 
-impl fmt::Debug for Image {
+impl fmt::Debug for Elf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Image").field("path", &self.path).field("bias", &self.bias).finish_non_exhaustive()
+        f.debug_struct("Elf").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
 impl Image {
-    fn read(module: &Module) -> Option<Self> {
-        let path = PathBuf::from(module.path.strip_suffix(" (deleted)").unwrap_or(&module.path));
-        let bytes = read_file(&path)?;
-        let file = object::File::parse(&*bytes).ok()?;
-        let segments: Vec<_> = file.segments().collect();
+    fn new(module: &Module, file: &Rc<Elf>) -> Option<Self> {
         // The segment of the mapping. Mappings begin at page boundaries, segments may begin after them.
-        let own = segments.iter().find_map(|segment| {
-            let (offset, len) = segment.file_range();
+        let own = file.segments.iter().find_map(|(address, len, offset)| {
             let page_offset = offset & !0xfff;
-            (len > 0 && page_offset <= module.offset && module.offset < offset + len)
-                .then(|| segment.address().wrapping_sub(offset).wrapping_add(module.offset))
+            (*len > 0 && page_offset <= module.offset && module.offset < offset.saturating_add(*len))
+                .then(|| address.wrapping_sub(*offset).wrapping_add(module.offset))
         })?;
         let bias = module.base.wrapping_sub(own);
+        let [begin, end] = [file.range.0, file.range.1].map(|address| address.wrapping_add(bias));
+        Some(Self { file: Rc::clone(file), bias, begin, end })
+    }
+}
+
+impl Elf {
+    fn read(path: &Path) -> Option<Self> {
+        let bytes = read_file(path)?;
+        let file = object::File::parse(&*bytes).ok()?;
+        let segments: Vec<_> = file.segments().collect();
         let first = segments.iter().map(ObjectSegment::address).min()?;
         let last = segments.iter().map(|s| s.address().saturating_add(s.size())).max()?;
         let in_memory = segments.iter().map(|segment| {
@@ -167,16 +201,9 @@ impl Image {
         }
         symbols.sort_by(|a, b| (a.address, a.size, &a.name).cmp(&(b.address, b.size, &b.name)));
         symbols.dedup_by(|a, b| (a.address, a.sort) == (b.address, b.sort));
-        let lines = addr2line::Loader::new(debug.as_deref().unwrap_or(&path)).ok();
-        Some(Self {
-            path,
-            bias,
-            begin: first.wrapping_add(bias),
-            end: last.wrapping_add(bias),
-            segments: in_memory,
-            symbols,
-            lines,
-        })
+        let lines = addr2line::Loader::new(debug.as_deref().unwrap_or(path)).ok();
+        let (path, range) = (path.to_owned(), (first, last));
+        Some(Self { path, range, segments: in_memory, symbols, lines })
     }
 
     /// Returns the symbol of this sort that contains `at`, and the offset of `at` in it.
