@@ -53,7 +53,8 @@ pub enum RecordError {
     /// The recording has no events: the program started no thread and waited for nothing that is recorded.
     #[error(
         "nothing was recorded. Possible reasons: the program started no thread and waited for no lock, file \
-         sync or epoll event; it first restricted its system calls (seccomp); it continues in the background"
+         sync or epoll event; it first restricted its system calls (seccomp); it continues in the background; \
+         it ended before the recording began (--delay)"
     )]
     NothingRecorded,
     /// A recording could not be written to the requested file.
@@ -86,8 +87,12 @@ pub enum RecordError {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// There is no such process.
-    #[error("there is no process {process}; it may have just ended")]
+    /// There is no such process, or it belongs to another user.
+    #[error(
+        "{} process {process}{}",
+        if is_denied(source) { "may not observe" } else { "there is no" },
+        if is_denied(source) { ": run as root, or as its user" } else { "; it may have just ended" }
+    )]
     NoProcess {
         /// The requested process.
         process: u32,
@@ -131,6 +136,10 @@ pub enum RecordError {
         /// The operating system's reason.
         source: io::Error,
     },
+}
+
+fn is_denied(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
 }
 
 /// Returns an error's message with those of its causes, in one line.

@@ -270,23 +270,24 @@ impl Drop for Recorder {
 impl Shared {
     fn new(ring_events: usize, spools: PathBuf) -> Result<Self, RecordError> {
         let layout = Layout::new(ring_events);
-        let make = |place: &Path| -> io::Result<(TempDir, File, Area)> {
+        let info = session_info(&Options::default()).expect("no source of CPU time was insisted on");
+        // Includes the memory of the first slots, for which a small `/dev/shm` has no room.
+        let make = |place: &Path| -> io::Result<(TempDir, Area, Drain)> {
             let directory = tempfile::Builder::new().prefix("azekura-record-").tempdir_in(place)?;
             private(directory.path(), 0o700)?;
             let path = directory.path().join(area::FILE);
             let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(path)?;
             let area = Area::create(&file, layout)?;
-            Ok((directory, file, area))
+            let drain = Drain::new(area, file, directory.path().to_owned(), spools.clone(), info.clone())?;
+            Ok((directory, area, drain))
         };
         let temporary = std::env::temp_dir();
         let made = make(Path::new(SHARED_MEMORY)).or_else(|_| make(&temporary));
-        let (directory, file, area) = made.map_err(|source| failed(&temporary, source))?;
-        let info = session_info(&Options::default()).expect("no source of CPU time was insisted on");
+        let (directory, area, drain) = made.map_err(|source| failed(&temporary, source))?;
         // Relaxed: programs are started after these stores.
         area.header().cpu.store(info.cpu as u32, Relaxed);
         area.header().namespace.store(area::namespace(), Relaxed);
-        let drain = Drain::new(area, file, directory.path().to_owned(), spools, info);
-        let drain = Arc::new(Mutex::new(drain.map_err(|source| failed(directory.path(), source))?));
+        let drain = Arc::new(Mutex::new(drain));
         let is_over = Arc::new(AtomicBool::new(false));
         let (theirs, over) = (Arc::clone(&drain), Arc::clone(&is_over));
         let work = move || {
