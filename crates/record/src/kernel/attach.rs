@@ -38,7 +38,7 @@ pub fn attach(process: u32, mut goes_on: impl FnMut() -> bool) -> Result<Trace, 
     let watch = Watch::start(process, code.collect())?;
     let begin = Snapshot::now(process);
     let mut last = begin.clone();
-    while goes_on() {
+    while goes_on() && !watch.is_full() {
         std::thread::sleep(Duration::from_millis(20));
         let now = Snapshot::now(process);
         if now.threads.is_empty() {

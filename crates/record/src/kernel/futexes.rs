@@ -2,12 +2,14 @@
 
 use super::drain::{Drain, Sink, common, processors, u32_at, u64_at};
 use super::tracepoints::Tracepoint;
-use super::watch::{Off, record, refused, threads_of};
+use super::watch::{Off, most_records, record, refused, threads_of};
 use crate::error::RecordError;
 use perf_event::events::Tracepoint as Event;
 use perf_event::{Builder, SampleFlag};
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const RING: usize = 64 << 10;
 /// Bytes of the waiter's stack that the kernel records with a wait.
@@ -54,8 +56,14 @@ pub(super) struct Seen {
     pub(super) lost: u64,
 }
 
+/// Memory for one record at the end of a recording: the addresses of a stack, and copies.
+const BYTES_PER_RECORD: u64 = 512;
+
 /// Records the futex calls and switches of a process.
-pub(super) struct Watch(Drain<Records>);
+pub(super) struct Watch {
+    drain: Drain<Records>,
+    is_full: Arc<AtomicBool>,
+}
 
 impl Watch {
     /// Starts to watch all present and future threads of the process; `code` is the address ranges of its
@@ -69,8 +77,10 @@ impl Watch {
         };
         let field = |name| enter.offset(name).ok_or_else(strange);
         let fields = [field("uaddr")?, field("op")?, field("val")?];
-        let drain = Drain::start(Records { fields, code, ..Records::default() })?;
-        let watch = Self(drain);
+        let is_full = Arc::new(AtomicBool::new(false));
+        let most = most_records(BYTES_PER_RECORD);
+        let records = Records { fields, code, most, is_full: Arc::clone(&is_full), ..Records::default() };
+        let watch = Self { drain: Drain::start(records)?, is_full };
         let mut watched = Vec::new();
         // A thread that is not watched yet may start another one meanwhile, which the next iteration finds.
         loop {
@@ -110,14 +120,19 @@ impl Watch {
             .sample_stack_user(STACK)
             .sample(SampleFlag::REGS_USER)
             .sample(SampleFlag::STACK_USER);
-        self.0.open(ENTER, &builder, RING).map_err(refused)?;
+        self.drain.open(ENTER, &builder, RING).map_err(refused)?;
         let mut builder = Builder::new(Event::with_id(exit.id));
         common(&mut builder, cpu).observe_pid(thread).include_kernel().sample_period(1);
-        self.0.open(EXIT, &builder, RING / 4).map_err(refused)
+        self.drain.open(EXIT, &builder, RING / 4).map_err(refused)
     }
 
     pub(super) fn finish(self) -> Seen {
-        self.0.finish().unwrap_or_default().sorted()
+        self.drain.finish().unwrap_or_default().sorted()
+    }
+
+    /// Returns `true` if more records would need too much memory.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full.load(Relaxed) // Relaxed: a flag that publishes no other data
     }
 }
 
@@ -129,6 +144,9 @@ struct Records {
     steps: Vec<(u32, Step)>,
     switches: super::watch::Switches,
     lost: u64,
+    /// Number of records after which `is_full` is set.
+    most: Option<usize>,
+    is_full: Arc<AtomicBool>,
 }
 
 impl Sink for Records {
@@ -145,6 +163,9 @@ impl Sink for Records {
                 self.steps.extend(what.map(|what| (thread, Step { ns, what })));
             }
             _ => {}
+        }
+        if self.most.is_some_and(|most| self.steps.len() + self.switches.len() >= most) {
+            self.is_full.store(true, Relaxed); // Relaxed: a flag that publishes no other data
         }
     }
 }

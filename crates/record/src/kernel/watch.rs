@@ -36,6 +36,14 @@ pub(super) mod record {
     pub(crate) const MISC_PREEMPTED: u16 = 1 << 14;
 }
 
+/// Memory for one switch or call at the end of a recording, with copies.
+const BYTES_PER_RECORD: u64 = 128;
+
+/// Returns the number of records of this size that need a quarter of the memory; `None` if it is unknown.
+pub(super) fn most_records(bytes: u64) -> Option<usize> {
+    usize::try_from(crate::process::memory()? / 4 / bytes).ok()
+}
+
 /// Threads to watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
@@ -72,7 +80,8 @@ impl Watch {
     ) -> Result<(Self, Option<RecordError>), RecordError> {
         let has_switches = switches || !functions.is_empty();
         let is_sampling = Arc::new(AtomicBool::new(false));
-        let records = Records { has_switches, is_sampling: Arc::clone(&is_sampling), ..Records::default() };
+        let (most, sampling) = (most_records(BYTES_PER_RECORD), Arc::clone(&is_sampling));
+        let records = Records { has_switches, most, is_sampling: sampling, ..Records::default() };
         let watch = Self { drain: Drain::start(records)?, is_sampling };
         let threads = target.threads()?;
         let mut refusal = None;
@@ -234,6 +243,11 @@ impl Switches {
         self.records.push((thread, ns, misc & record::MISC_OUT == 0, preempted));
     }
 
+    /// Returns the number of records.
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
     /// Returns the intervals off a processor, by thread.
     pub(super) fn sorted(mut self) -> HashMap<u32, Vec<Off>> {
         // The sort is stable: the records of one processor at the same instant keep their order.
@@ -263,11 +277,15 @@ struct Records {
     is_sampling: Arc<AtomicBool>,
     has_switches: bool,
     lost: u64,
+    /// Number of switches and calls after which more are counted as lost.
+    most: Option<usize>,
 }
 
 impl Sink for Records {
     fn take(&mut self, source: u32, kind: u32, misc: u16, bytes: &[u8]) {
+        let is_full = self.most.is_some_and(|most| self.switches.len() + self.calls.len() >= most);
         match kind {
+            record::SWITCH | record::SAMPLE if is_full && source != SAMPLES => self.lost += 1,
             record::SWITCH => {
                 self.switches.take(misc, bytes);
             }

@@ -61,7 +61,7 @@ pub(super) struct Record {
     functions: Vec<String>,
 
     /// Record the waits in the kernel of this running process (needs root or CAP_PERFMON), until it ends, or
-    /// for --seconds, or until Ctrl-C
+    /// for --seconds, or until Ctrl-C, or until the records need a quarter of the memory
     #[arg(long, value_name = "PID", conflicts_with_all = ["command", "functions", "ring", "delay"])]
     pid: Option<u32>,
 
