@@ -13,7 +13,7 @@ use crate::local::{is_quiet, local, quietly};
 use crate::recorder::{Thread, join};
 use azekura_trace::area::{self, Area, Header, ProcessSlot, flag, state};
 use azekura_trace::parts::{cpu_ns_of, sample, settle, time_source};
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::mem::MaybeUninit;
@@ -328,8 +328,8 @@ pub(crate) fn process_ends() {
             return;
         }
         let process = session.process();
-        // In another PID namespace, this entry shows that the process has replaced earlier programs by `exec`.
-        // The recorder cannot look up the process, so it frees the entry after it has seen it.
+        // In another PID namespace, this entry shows that the process has replaced earlier programs by
+        // `exec`. The recorder cannot look up the process, so it frees the entry after it has seen it.
         let is_foreign = session.number & area::FOREIGN != 0;
         if process.flags.load(Relaxed) & flag::RECORDS == 0 && !is_foreign {
             process.owner.store(0, Release);
@@ -391,8 +391,12 @@ extern "C" fn load() {
         PLANT.store(ptr::from_ref(&area.header().plant).cast_mut(), Relaxed);
         make_page();
         make_key();
-        // SAFETY: the handler is a function without state.
-        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+        // SAFETY: the handlers are functions without state. Handlers of `quick_exit` run in reverse order, so
+        // this one is the last.
+        unsafe {
+            libc::pthread_atfork(None, None, Some(forked));
+            __cxa_at_quick_exit(quick_exits, ptr::null_mut());
+        }
         settle();
         register(area, serial);
     });
@@ -500,6 +504,16 @@ unsafe extern "C" fn forked() {
             register(area, serial);
         }
     });
+}
+
+unsafe extern "C" {
+    /// The C library's `at_quick_exit`, which is no function of the shared library.
+    fn __cxa_at_quick_exit(handler: extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
+}
+
+/// Ends the recording. Called by `quick_exit`, which calls no destructors.
+extern "C" fn quick_exits(_argument: *mut c_void) {
+    process_ends();
 }
 
 /// Ends the recording. Called by the loader after the program's end.

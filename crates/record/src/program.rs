@@ -20,6 +20,9 @@ const SCRIPTS: u32 = 4;
 /// starting it will fail.
 pub(crate) fn check(command: &Path) -> Result<(), RecordError> {
     let Ok(mut path) = program(command) else { return Ok(()) };
+    if path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld-linux")) {
+        return Ok(()); // the loader is static, but it loads the library into the program that it starts
+    }
     for _ in 0..SCRIPTS {
         match reason(&path) {
             Ok(Found::Script(interpreter)) => path = interpreter,

@@ -340,6 +340,17 @@ fn threads_that_exit_are_cancelled_or_forked_leave_whole_recordings() {
 }
 
 #[test]
+fn a_program_that_ends_by_quick_exit_or_by_the_system_call_leaves_a_whole_recording() {
+    let mut programs = turn();
+    let program = build("ends", &mut programs);
+    let output = scratch().join("quick.trace");
+    for (how, code) in [("quick_exit", 5), ("exit_group", 6)] {
+        assert_eq!(record(&program, &[how], &output), Ok(code), "{how}");
+        assert_eq!(Trace::read(&output).unwrap().ending, Ending::Complete, "{how}");
+    }
+}
+
+#[test]
 fn a_program_that_aborts_leaves_a_recording_that_is_cut_short_and_says_so() {
     let mut programs = turn();
     let program = build("ends", &mut programs);

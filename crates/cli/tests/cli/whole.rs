@@ -86,6 +86,10 @@ fn the_demo_records_a_trace_that_trace_report_reads() {
     let page = ["trace", "report", "run.trace", "--format", "html", "-o", "run.html"];
     assert_eq!(Run::in_dir(&scratch, &page).well(), "");
     assert!(std::fs::read_to_string(scratch.path("run.html")).unwrap().contains("<html"));
+    for baseline in ["--baseline=0", "--baseline=nan", "--baseline=inf"] {
+        let run = Run::in_dir(&scratch, &["trace", "report", "run.trace", baseline]);
+        assert!(run.code == 2 && run.stderr.contains("greater than 0"), "{run:?}");
+    }
     let piped = std::fs::read(scratch.path("run.trace")).unwrap();
     assert_eq!(Run::with_stdin(&scratch, &["trace", "report", "/dev/stdin"], &piped).well(), report);
     let same = Run::in_dir(&scratch, &["trace", "report", "run.trace", "-o", "./run.trace"]).refused();

@@ -9,7 +9,7 @@
 
 use super::{address, begun, ended_by, released, signals, taken};
 use crate::next::next;
-use crate::session::is_on;
+use crate::session::{is_on, process_ends};
 use azekura_trace::area::Called;
 use azekura_trace::{HoldMode, WaitKind};
 use libc::{c_int, c_long};
@@ -64,6 +64,9 @@ unsafe extern "C" fn other(
     f: c_long,
 ) -> c_long {
     super::sandbox::is_called(number, a);
+    if number == libc::SYS_exit_group {
+        process_ends();
+    }
     // SAFETY: the caller's arguments.
     unsafe { super::limit::is_called(number, [a, b, c]) };
     // SAFETY: the caller's arguments. Arguments that the call does not have contain arbitrary values and are

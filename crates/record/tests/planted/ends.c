@@ -1,6 +1,10 @@
 // Threads that end in every possible way, forks, and a lock on a thread's stack.
 #include "planted.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 static pthread_mutex_t busy_mutex = PTHREAD_MUTEX_INITIALIZER;
 static void *leaver(void *unused) {
     pthread_mutex_lock(&busy_mutex);
@@ -26,6 +30,8 @@ int main(int count, char **arguments) {
     }
     int status;
     waitpid(child, &status, 0);
+    if (count > 1 && !strcmp(arguments[1], "quick_exit")) quick_exit(5);
+    if (count > 1 && !strcmp(arguments[1], "exit_group")) syscall(SYS_exit_group, 6);
     if (count > 1) {
         work_us(100000); // long enough for the recorder to write the events
         abort();

@@ -63,7 +63,7 @@ struct Options {
     operation: Option<String>,
 
     /// Executions of that operation per second without recording, to compute the cost of recording
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
     baseline: Option<f64>,
 
     /// Number of rows of each table
@@ -135,6 +135,12 @@ impl Options {
         }
         Ok(Outcome::Well)
     }
+}
+
+/// Parses a number of executions per second.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
+    rate.ok_or_else(|| "the rate must be a number greater than 0".into())
 }
 
 fn write_file(path: &Path, report: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
