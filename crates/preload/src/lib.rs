@@ -12,6 +12,7 @@
 //! | `hooks::device` | syncs of files, and reads and writes during which the thread left its processor |
 //! | `hooks::futex` | `syscall(SYS_futex, …)`: locks that a program or its runtime built itself |
 //! | `hooks::thread` | threads: each is an operation, named by the function it starts with |
+//! | `hooks::jump` | jumps out of signal handlers |
 //! | `hooks::limit` | limits of memory, which must not count the area |
 //! | `hooks::sandbox` | restrictions of system calls, which end the recording of a process |
 //! | `session` | the area shared with the recorder; forks; ends of threads and of the process |
@@ -35,7 +36,7 @@
 //!   no lock of the program, its allocator or the dynamic loader. Everything needed is reserved while the
 //!   library is loaded. Call sites are stored as addresses, which get names after the program's end.
 //! - **HOOK-3** Calls that a hook makes are not recorded (`local`). Neither are those of a signal handler
-//!   that interrupts a hook.
+//!   that interrupts a hook, unless it leaves the hook by a jump.
 //! - **HOOK-4** No value with a destructor is on the stack while the C library's function runs. A canceled
 //!   thread, or one that ends by `pthread_exit`, unwinds only through frames without destructors.
 

@@ -8,6 +8,7 @@ mod condvar;
 mod device;
 mod futex;
 mod idle;
+mod jump;
 mod limit;
 mod mutex;
 mod process;

@@ -89,6 +89,18 @@ fn a_mutex_of_iso_c_is_named() {
 
 /// All threads begin in the same function of std. The mutex of std is a futex.
 #[test]
+fn a_thread_that_jumps_out_of_signal_handlers_is_recorded_afterwards() {
+    let mut programs = turn();
+    let program = build("jumps", &mut programs);
+    let analysis = analysis(&program, &[], Some("main"));
+    let row = |wait: &&azekura_trace::analyze::WaitRow| {
+        wait.operation == "main" && wait.site.starts_with("late_mutex")
+    };
+    let waits = analysis.waits.iter().find(row).map_or(0, |wait| wait.count);
+    assert!(waits >= 10, "{:#?}", analysis.waits);
+}
+
+#[test]
 fn threads_of_rust_are_operations_by_their_names() {
     let _turn = turn();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/planted/rust_threads.rs");
