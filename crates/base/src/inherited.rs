@@ -45,8 +45,8 @@ pub extern "C" fn note() {
     NOTED.store(closed | pipe | child | size, Relaxed); // Relaxed: the process has one thread
 }
 
-/// Returns `true` if [`note`] has found standard descriptor `descriptor` (0, 1 or 2) closed. It is `/dev/null`
-/// now, so writes to it do not fail.
+/// Returns `true` if [`note`] has found this standard descriptor (0, 1 or 2) closed. It is `/dev/null` now,
+/// so writes to it do not fail.
 #[must_use]
 pub fn was_closed(descriptor: u32) -> bool {
     NOTED.load(Relaxed) >> descriptor & 1 != 0 // Relaxed: stored before `main`

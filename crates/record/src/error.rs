@@ -53,8 +53,8 @@ pub enum RecordError {
     /// The recording has no events: the program started no thread and waited for nothing that is recorded.
     #[error(
         "nothing was recorded. Possible reasons: the program started no thread and waited for no lock, file \
-         sync or epoll event; it first restricted its system calls (seccomp); it continues in the background; \
-         it ended before the recording began (--delay)"
+         sync or epoll event; it first restricted its system calls (seccomp); it continues in the \
+         background; it ended before the recording began (--delay)"
     )]
     NothingRecorded,
     /// A recording could not be written to the requested file.

@@ -64,9 +64,9 @@ pub(crate) fn memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let machine = line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024;
-    let container = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
-    let container = container.and_then(|text| text.trim().parse().ok());
-    Some(container.map_or(machine, |bytes: u64| bytes.min(machine)))
+    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let limit = |file: &str| std::fs::read_to_string(file).ok()?.trim().parse().ok();
+    limits.into_iter().filter_map(limit).chain([machine]).min()
 }
 
 /// Returns the signals that this process ignores: bit n - 1 is set for signal n.

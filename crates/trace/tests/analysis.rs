@@ -549,19 +549,6 @@ fn nothing_stands_out_only_if_no_class_of_time_is_large_in_any_operation() {
     assert!(besides.contains("32 % of the time of all operations"), "{besides}");
 }
 
-#[test]
-fn busy_processors_do_not_explain_the_time_of_threads_that_hardly_run() {
-    const END: u64 = 200_000_000;
-    let verdict = |cpu| {
-        let script = Script::default().enter(0, 1).anchor(0, 0).anchor(END, cpu).switched().exit(END);
-        let mut trace = trace(END, &["get"], &["gate"], vec![script]);
-        trace.machine_cpu_ns = Some((0, 64 * 190_000_000));
-        analyze(&trace).verdict
-    };
-    assert!(matches!(verdict(END / 10), Verdict::Cpu { .. }), "{:?}", verdict(END / 10));
-    assert!(matches!(verdict(END / 1000), Verdict::OffCpu { .. }), "{:?}", verdict(END / 1000));
-}
-
 /// Returns a trace of two threads that take turns under one lock, with the holders off their processors.
 fn holders_off_cpu(machine_cpu: u64) -> Trace {
     let anchored = |script: Script, at| script.anchor(at, 0).switched();

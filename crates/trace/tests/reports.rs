@@ -91,6 +91,20 @@ fn a_recording_that_lost_events_or_threads_does_not_show_that_nothing_stands_out
 }
 
 #[test]
+fn busy_processors_do_not_explain_the_time_of_threads_that_hardly_run() {
+    const END: u64 = 200_000_000;
+    let told = |cpu| {
+        let script = Script::default().enter(0, 1).anchor(0, 0).anchor(END, cpu).switched().exit(END);
+        let mut trace = trace(END, &["get"], &["gate"], vec![script]);
+        trace.machine_cpu_ns = Some((0, 64 * 190_000_000));
+        text(&trace, &ReportOptions::default())
+    };
+    let (runs, hardly) = (told(END / 10), told(END / 1000));
+    assert!(runs.contains("The processors are busy"), "{runs}");
+    assert!(hardly.contains("off the processor without a probe"), "{hardly}");
+}
+
+#[test]
 fn the_wait_of_a_canceled_thread_ends_with_the_thread() {
     let canceled = Script::default().anchor(0, 0).enter(0, 1).begin(1_000, 1, 0xabc, Device).exit(3_000);
     let trace = trace(1_000_000, &["get"], &["disk"], vec![canceled]);

@@ -238,7 +238,7 @@ impl super::Trace {
         bytes
     }
 
-    /// Writes the bytes of [`Trace::to_bytes`](super::Trace::to_bytes), with memory for some of them at a time.
+    /// Writes the bytes of [`Trace::to_bytes`](super::Trace::to_bytes) in parts, with memory for one part.
     ///
     /// # Errors
     ///
