@@ -10,6 +10,7 @@ use azekura_trace::Options;
 use azekura_trace::area::{self, Area, DIRECTORY, Layout};
 use azekura_trace::file::{Ending, Trace};
 use azekura_trace::parts::session_info;
+use rustix::fs::{FlockOperation, flock};
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::io;
@@ -33,6 +34,10 @@ const SANITIZER: &str = "ASAN_OPTIONS";
 const IN_ANY_ORDER: &str = "verify_asan_link_order=0";
 /// A directory in memory, without a disk.
 const SHARED_MEMORY: &str = "/dev/shm";
+/// Beginning of the names of the recorder's directories.
+const PREFIX: &str = "azekura-record-";
+/// Least age of the directory of a killed recorder that is removed. A younger one may not be locked yet.
+const STALE: Duration = Duration::from_secs(10);
 const DEFAULT_RING_EVENTS: usize = 1 << 13;
 /// Time between two drains. If a ring was half full, the thread drains again at once.
 const DRAINS_EVERY: Duration = Duration::from_millis(4);
@@ -100,7 +105,7 @@ impl Recorder {
     /// [`RecordError::NoLibrary`], [`RecordError::Directory`].
     pub fn new() -> Result<Self, RecordError> {
         let place = library_place(std::env::temp_dir());
-        let directory = tempfile::Builder::new().prefix("azekura-record-").tempdir_in(&place);
+        let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&place);
         let directory = directory.map_err(|source| failed(&place, source))?;
         let library = put_library(directory.path()).map_err(|error| match error {
             Put::No(error) => error,
@@ -273,14 +278,16 @@ impl Shared {
         let info = session_info(&Options::default()).expect("no source of CPU time was insisted on");
         // Includes the memory of the first slots, for which a small `/dev/shm` has no room.
         let make = |place: &Path| -> io::Result<(TempDir, Area, Drain)> {
-            let directory = tempfile::Builder::new().prefix("azekura-record-").tempdir_in(place)?;
+            let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(place)?;
             private(directory.path(), 0o700)?;
             let path = directory.path().join(area::FILE);
             let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+            let _ = flock(&file, FlockOperation::NonBlockingLockExclusive); // some file systems have no locks
             let area = Area::create(&file, layout)?;
             let drain = Drain::new(area, file, directory.path().to_owned(), spools.clone(), info.clone())?;
             Ok((directory, area, drain))
         };
+        remove_stale(Path::new(SHARED_MEMORY));
         let temporary = std::env::temp_dir();
         let made = make(Path::new(SHARED_MEMORY)).or_else(|_| make(&temporary));
         let (directory, area, drain) = made.map_err(|source| failed(&temporary, source))?;
@@ -347,6 +354,23 @@ impl Drop for Shared {
 
 fn failed(path: &Path, source: io::Error) -> RecordError {
     RecordError::Directory { path: path.to_owned(), source }
+}
+
+/// Removes the areas of recorders that were killed: their memory would stay in use until the machine stops.
+fn remove_stale(place: &Path) {
+    let Ok(entries) = std::fs::read_dir(place) else { return };
+    for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
+        let directory = entry.path();
+        let age = || std::fs::metadata(&directory).ok()?.modified().ok()?.elapsed().ok();
+        // A recorder holds the lock while it runs.
+        let lock = || {
+            let file = File::open(directory.join(area::FILE)).ok()?;
+            flock(&file, FlockOperation::NonBlockingLockExclusive).ok()
+        };
+        if age().is_some_and(|age| age > STALE) && lock().is_some() {
+            let _ = std::fs::remove_dir_all(&directory); // tried again by the next recorder
+        }
+    }
 }
 
 fn private(path: &Path, mode: u32) -> io::Result<()> {
@@ -469,6 +493,24 @@ fn put_library(directory: &Path) -> Result<PathBuf, Put> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_area_of_a_killed_recorder_is_removed_and_that_of_a_running_one_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let directory = place.path().join(name);
+            std::fs::create_dir(&directory).unwrap();
+            let file = File::create(directory.join(area::FILE)).unwrap();
+            let old = std::time::SystemTime::now() - 2 * STALE;
+            File::open(&directory).unwrap().set_modified(old).unwrap();
+            (directory, file)
+        };
+        let ((killed, _), (running, file), (other, _)) =
+            (make("azekura-record-1"), make("azekura-record-2"), make("other"));
+        flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        remove_stale(place.path());
+        assert_eq!([killed, running, other].map(|directory| directory.exists()), [false, true, true]);
+    }
 
     #[test]
     fn the_library_is_below_a_path_that_the_loader_reads_as_one() {
