@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 
 use azekura_buffer::PageFile;
 use azekura_io::{Fs, OpenOptions};
@@ -131,7 +132,7 @@ impl<'a> Compaction<'a> {
         if let Some(disk) = builder.disk.take() {
             builder.fs = disk;
         }
-        let source_fs = builder.mode_fs();
+        let source_fs = Arc::clone(&builder.fs); // finds the store also after a rename
         (builder.archive, builder.transaction_timeout, builder.restoring) = (None, None, true);
         builder.encryption_key = db.shared().keys.as_ref().map(|keys| keys.caller.lock().clone());
         builder = builder.page_size(self.page_size.unwrap_or(db.page_size())).create(true).read_only(false);
