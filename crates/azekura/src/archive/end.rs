@@ -30,8 +30,7 @@ impl End {
         dir.join(END_NAME)
     }
 
-    /// Reads the end of the archive; `None` if the file is missing, or empty: the lock of an opening creates
-    /// an empty file.
+    /// Reads the end of the archive; `None` if the file is missing.
     pub(super) fn read(fs: &dyn Fs, dir: &Path) -> Result<Option<Self>, Error> {
         let path = Self::path(dir);
         let mut bytes = [0; BYTES];
@@ -40,9 +39,6 @@ impl End {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(|e| Error::io("read", &path, e))?,
         };
-        if len == 0 {
-            return Ok(None);
-        }
         let word = |at| u32_at(&bytes, at);
         let long = |at| u64_at(&bytes, at);
         if len < BYTES || bytes[..8] != MAGIC || word(40) != crc32c(&bytes[..40]) {

@@ -17,7 +17,8 @@
 //!
 //! The file `end.azk` has magic (8), version (4), zero (4), database id, next LSN, horizon (8 each), CRC-32C
 //! (4): the archive had all records below the next LSN, and all commits up to the horizon. It is written
-//! after each sync of a file, and not synced: after a power loss it may have an earlier end.
+//! after each sync of a file, and not synced: after a power loss it may have an earlier end. The file
+//! `archive.lock` is empty.
 
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};

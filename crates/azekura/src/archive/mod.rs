@@ -23,9 +23,9 @@
 //!   archive fails if they are missing.
 //! - **ARCHIVE-7** Before the first change of a store with an archive, the store's file `ARCHIVED-TO` gets
 //!   the path of the archive. An archive at this path is not created again.
-//! - **ARCHIVE-8** One store at a time writes to an archive: an open store holds an exclusive lock of
-//!   `end.azk`. Two copies of a store that are open at the same time are on the same timeline at first, so
-//!   ARCHIVE-5 does not exclude the second.
+//! - **ARCHIVE-8** One store at a time writes to an archive: an open store holds an exclusive lock of the
+//!   empty file `archive.lock`. Two copies of a store that are open at the same time are on the same timeline
+//!   at first, so ARCHIVE-5 does not exclude the second.
 
 mod end;
 pub(crate) mod format;

@@ -20,6 +20,9 @@ use crate::timeline::Timeline;
 /// Name of the file in a store that has the path of its archive (ARCHIVE-7).
 const ARCHIVED_TO_NAME: &str = "ARCHIVED-TO";
 const NEW_ARCHIVED_TO_NAME: &str = "ARCHIVED-TO.new";
+/// Name of the file in an archive that an open store locks (ARCHIVE-8). It has no content, because locks of
+/// some network file systems prevent the access of others.
+const LOCK_NAME: &str = "archive.lock";
 
 /// The store that opens an archive.
 pub(crate) struct ArchivedStore<'a> {
@@ -181,7 +184,7 @@ impl Archive {
 /// as NFS without its lock daemon, gives no lock.
 fn lock(fs: &dyn Fs, dir: &Path) -> Result<Option<Box<dyn FileLock>>, Error> {
     const ENOLCK: i32 = 37;
-    let path = End::path(dir);
+    let path = dir.join(LOCK_NAME);
     match fs.lock_exclusive(&path) {
         Ok(None) => Err(Error::Invalid(format!(
             "the archive {} is in use by another store, or by a copy of this one; close that store, or name \
