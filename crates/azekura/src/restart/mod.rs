@@ -393,7 +393,9 @@ impl<'a> Restart<'a> {
     fn new_incarnation(&mut self, replayed: &Replayed) -> Result<(Arc<Wal>, Timeline), Error> {
         let mut control = self.control();
         let end = replayed.last_lsn.max(Lsn(control.scan_lsn.0 - 1));
-        let newest = end.max(replayed.max_lsn_seen);
+        // CONTROL has the last LSN below an incarnation without records, which a restart removes from the
+        // list. A log that began below it would be taken for one that lost records (CONTROL-4).
+        let newest = end.max(replayed.max_lsn_seen).max(control.durable_lsn);
         let gap = gap_after(end, newest);
         move_old_gaps(&*self.options.fs, self.path, &mut control.gaps);
         gap.into_iter().for_each(|gap| control.add_gap(gap));
@@ -566,7 +568,7 @@ fn reserved_bytes(keys: Option<&StoreKeys>) -> usize {
 }
 
 /// Returns the LSN gap between the log that ends with `end` and the next log; `newest` is the largest LSN of
-/// any record.
+/// any record, and of any statement about the log.
 fn gap_after(end: Lsn, newest: Lsn) -> Option<LsnGap> {
     let before = || Lsn(newest.0 + rand::random_range(LSN_GAP..2 * LSN_GAP));
     (newest.0 <= LSN_GAP << 29).then(|| LsnGap { after: end, before: before() })
