@@ -55,6 +55,13 @@ pub(crate) fn os(errno: Errno) -> io::Error {
     errno.into()
 }
 
+/// Returns `true` if the error means that a system call is not available: the kernel or the file system lacks
+/// it, or a filter of system calls (seccomp) refuses it. An older call then does the same work, and returns
+/// the error of the file itself if that was the cause.
+pub(crate) const fn is_unavailable(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM)
+}
+
 /// Refuses an access that a direct file does not support, with EINVAL like the kernel.
 ///
 /// # Errors

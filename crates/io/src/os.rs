@@ -19,7 +19,7 @@ use azekura_trace::{Site, WaitGuard, WaitKind, wait};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::error::{check_aligned, check_aligned_range, check_end, os};
+use crate::error::{check_aligned, check_aligned_range, check_end, is_unavailable, os};
 use crate::fs::{File, FileLock, Fs, OpenOptions};
 use within::Within;
 
@@ -189,10 +189,10 @@ fn make_direct(file: &std::fs::File) -> io::Result<Option<usize>> {
         }
         _ => ASSUMED_ALIGNMENT,
     };
-    let flags = rustix::fs::fcntl_getfl(file)?;
-    match rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT) {
+    let set = |flags: OFlags| rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT);
+    match rustix::fs::fcntl_getfl(file).and_then(set) {
         Ok(()) => Ok(Some(alignment)),
-        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(None),
+        Err(errno) if errno == Errno::INVAL || is_unavailable(errno) => Ok(None),
         Err(errno) => Err(os(errno)),
     }
 }
@@ -264,7 +264,7 @@ impl OsFile {
         if !self.no_dsync.load(Relaxed) {
             let slices = [io::IoSlice::new(buf)];
             match rustix::io::pwritev2(&self.file, &slices, offset, ReadWriteFlags::DSYNC) {
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.no_dsync.store(true, Relaxed),
+                Err(errno) if is_unavailable(errno) => self.no_dsync.store(true, Relaxed),
                 done => return Ok(done?),
             }
         }
@@ -381,7 +381,7 @@ impl File for OsFile {
             retry(|| rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset, len))
         };
         match allocated {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeroes(offset, len),
+            Err(errno) if is_unavailable(errno) => self.write_zeroes(offset, len),
             done => Ok(done?),
         }
     }
@@ -395,7 +395,7 @@ impl File for OsFile {
         let _waiting = self.device(&DISCARD);
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match retry(|| rustix::fs::fallocate(&self.file, how, offset, len)) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(io::ErrorKind::Unsupported.into()),
+            Err(errno) if is_unavailable(errno) => Err(io::ErrorKind::Unsupported.into()),
             done => Ok(done?),
         }
     }

@@ -4,8 +4,11 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use azekura_base::PageBuf;
+use azekura_base::page::PageWord;
+use azekura_io::submit::{SubmitFs, Way};
 use azekura_io::{Fs, OpenOptions, OsFs, OverlayFs, create_dir_all_durable};
 use rustix::fs::{AtFlags, StatxFlags};
 
@@ -42,6 +45,58 @@ fn an_allocated_range_takes_space_reads_as_zero_and_keeps_what_was_written_befor
         let mut found = PageBuf::zeroed(8192);
         assert_eq!(file.read_at(0, &mut found).unwrap(), 8192);
         assert!(found[..4096].iter().all(|&byte| byte == 7) && found[4096..].iter().all(|&byte| byte == 0));
+    }
+}
+
+/// Makes the system calls with these numbers fail in this thread.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code, reason = "a filter of system calls has no safe form")]
+fn refuse(calls: &[i64], errno: i32) {
+    let line = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    let give = |result: u32| line(libc::BPF_RET | libc::BPF_K, 0, 0, result);
+    let mut filter = vec![line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)]; // the call's number
+    for &call in calls {
+        filter.push(line(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32));
+        filter.push(give(libc::SECCOMP_RET_ERRNO | errno as u32));
+    }
+    filter.push(give(libc::SECCOMP_RET_ALLOW));
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the kernel copies the program during the call.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1_u64, 0_u64, 0_u64, 0_u64), 0);
+        let mode = u64::from(libc::SECCOMP_MODE_FILTER);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program), 0);
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn calls_that_a_filter_refuses_are_replaced_by_older_ones() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("f");
+    let uses = |fs: &dyn Fs| {
+        let file = fs.open(&path, OpenOptions::new().create(true).direct(true)).unwrap();
+        file.allocate(0, 8192).unwrap();
+        let mut page = PageBuf::zeroed(4096);
+        page.fill(7);
+        file.write_at_sync(4096, &page).unwrap();
+        let words: Vec<PageWord> = (0..3 * 512).map(|_| PageWord::new(1)).collect();
+        let skipped = words.as_ptr().addr().next_multiple_of(4096) - words.as_ptr().addr();
+        let (first, second) = words[skipped / 8..][..2 * 512].split_at(512);
+        assert_eq!(file.read_words_at(0, &[first, second]).unwrap(), 8192);
+        assert!(first.iter().all(|word| word.load(Relaxed) == 0));
+        assert!(second.iter().all(|word| word.load(Relaxed).to_ne_bytes() == [7; 8]));
+        fs.remove_file(&path).unwrap();
+    };
+    let calls = [libc::SYS_pwritev2, libc::SYS_preadv, libc::SYS_fallocate, libc::SYS_io_uring_enter];
+    for errno in [libc::EPERM, libc::ENOSYS, libc::EOPNOTSUPP] {
+        // The filter ends with its thread.
+        let filtered = || {
+            refuse(&calls, errno);
+            uses(&OsFs::new());
+            uses(&SubmitFs::new(Way::Ring));
+        };
+        std::thread::scope(|scope| scope.spawn(filtered).join().unwrap());
     }
 }
 

@@ -6,6 +6,9 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 use azekura_base::page::PageWord;
+use rustix::io::Errno;
+
+use crate::error::is_unavailable;
 
 /// Largest number of runs in one call. (POSIX guarantees 16; Linux and the BSDs accept 1024.)
 const MOST_RUNS: usize = 1024;
@@ -54,6 +57,7 @@ fn without(words: &[PageWord], skipped: usize) -> libc::iovec {
     libc::iovec { iov_base: start.cast(), iov_len: size_of_val(words) - skipped }
 }
 
+/// Reads into the runs with one call; into the first one if no call that takes several is available.
 fn read_once(file: &File, offset: u64, runs: &[libc::iovec]) -> io::Result<usize> {
     let offset = offset.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: each run is inside words that `read` borrows. The words are atomics, so they may be written
@@ -61,7 +65,15 @@ fn read_once(file: &File, offset: u64, runs: &[libc::iovec]) -> io::Result<usize
     // order, as with relaxed stores of another thread. Any bytes are a valid value. The number of runs fits
     // an `i32`.
     let read = unsafe { libc::preadv(file.as_raw_fd(), runs.as_ptr(), runs.len() as i32, offset) };
-    usize::try_from(read).map_err(|_| io::Error::last_os_error())
+    let done = usize::try_from(read).map_err(|_| io::Error::last_os_error());
+    match (done, runs) {
+        (Err(error), [first, ..]) if Errno::from_io_error(&error).is_some_and(is_unavailable) => {
+            // SAFETY: as above, for the first run.
+            let read = unsafe { libc::pread(file.as_raw_fd(), first.iov_base, first.iov_len, offset) };
+            usize::try_from(read).map_err(|_| io::Error::last_os_error())
+        }
+        (done, _) => done,
+    }
 }
 
 #[cfg(test)]

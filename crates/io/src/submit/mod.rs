@@ -28,6 +28,7 @@ use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use crate::error::is_unavailable;
 use crate::fs::{File, FileLock, Fs, OpenOptions};
 use crate::os::{OsFile, OsFs};
 use ring::{BUFFER_BYTES, Lost, Ring};
@@ -190,6 +191,12 @@ impl Shared {
         })
     }
 
+    /// Records that the kernel's rings do not write: all later writes use `pwritev2`.
+    fn refuse_rings(&self, error: &io::Error) {
+        self.no_rings.store(true, Relaxed);
+        self.note(Fallback::RingRefuses { errno: error.raw_os_error().unwrap_or(0) });
+    }
+
     fn put_back(&self, ring: Option<Ring>) {
         self.rings.lock().extend(ring);
     }
@@ -307,15 +314,17 @@ impl SubmitFile {
                     self.shared.put_back(Some(ring));
                     match done {
                         Err(error) if is_refusal(&error) && !flags.contains(RWF_ATOMIC) => {
-                            self.shared.no_rings.store(true, Relaxed);
-                            let errno = error.raw_os_error().unwrap_or(0);
-                            self.shared.note(Fallback::RingRefuses { errno });
+                            self.shared.refuse_rings(&error);
                         }
                         done => {
                             self.shared.by_ring.fetch_add(1, Relaxed);
                             return done;
                         }
                     }
+                }
+                // The call that submits the write is not available, so nothing was submitted.
+                Err(Lost(error)) if Errno::from_io_error(&error).is_some_and(is_unavailable) => {
+                    self.shared.refuse_rings(&error);
                 }
                 Err(Lost(error)) => return Err(error),
             }
@@ -331,8 +340,7 @@ impl SubmitFile {
 
 /// Returns `true` if the error means that the kernel does not support the operation.
 fn is_refusal(error: &io::Error) -> bool {
-    let refusals = [Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL];
-    refusals.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+    Errno::from_io_error(error).is_some_and(|errno| errno == Errno::INVAL || is_unavailable(errno))
 }
 
 impl File for SubmitFile {
