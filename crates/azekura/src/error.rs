@@ -11,7 +11,7 @@ use azekura_base::{LogFailed, PageId, TxnId};
 use crate::catalog::TableTypes;
 use crate::key::DecodeError;
 use crate::value::EncodeError;
-use reason::why_full;
+use reason::{named, why_full};
 pub(crate) use reason::{full_message, is_space_missing};
 
 /// The caller's reaction to an error.
@@ -61,7 +61,7 @@ pub enum ErrorKind {
 #[non_exhaustive]
 pub enum Error {
     /// This transaction was chosen to end a deadlock; it has been rolled back. Run it again.
-    #[error("transaction {txn} was aborted to end a deadlock between {cycle:?}; run it again")]
+    #[error("transaction {txn} was aborted to end a deadlock between {}; run it again", named(cycle))]
     Deadlock {
         /// The transaction that was aborted.
         txn: TxnId,
@@ -69,7 +69,7 @@ pub enum Error {
         cycle: Vec<TxnId>,
     },
     /// A lock was not granted within the configured time; the transaction has been rolled back. Run it again.
-    #[error("transaction {txn} waited {waited_ms} ms for a lock held by {holders:?}; run it again")]
+    #[error("transaction {txn} waited {waited_ms} ms for a lock held by {}; run it again", named(holders))]
     LockTimeout {
         /// The transaction that waited.
         txn: TxnId,

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use azekura_base::TxnId;
+
 /// Returns `true` if the disk or the user's quota is full.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
@@ -30,6 +32,16 @@ pub(crate) fn is_space_missing(source: &(dyn std::error::Error + 'static)) -> bo
     true
 }
 
+/// Returns the numbers of transactions for a message.
+pub(super) fn named(transactions: &[TxnId]) -> String {
+    let numbers: Vec<_> = transactions.iter().map(TxnId::to_string).collect();
+    match &numbers[..] {
+        [] => "transactions that have ended".into(),
+        [one] => format!("transaction {one}"),
+        more => format!("transactions {}", more.join(", ")),
+    }
+}
+
 /// Returns the message of an error and of its sources, outermost first.
 pub(crate) fn full_message(error: &dyn std::error::Error) -> String {
     let mut message = error.to_string();
@@ -47,6 +59,17 @@ mod tests {
     use super::*;
     use crate::Error;
     use azekura_wal::AppendError;
+
+    #[test]
+    fn transactions_have_plain_numbers() {
+        let deadlock = Error::Deadlock { txn: TxnId(9), cycle: vec![TxnId(4), TxnId(9)] };
+        assert!(deadlock.to_string().contains("between transactions 4, 9;"), "{deadlock}");
+        let holders = |numbers: &[u64]| numbers.iter().copied().map(TxnId).collect::<Vec<_>>();
+        let timeout =
+            |numbers: &[u64]| Error::LockTimeout { txn: TxnId(9), waited_ms: 5, holders: holders(numbers) };
+        assert!(timeout(&[4]).to_string().contains("held by transaction 4;"));
+        assert!(timeout(&[]).to_string().contains("held by transactions that have ended;"));
+    }
 
     #[test]
     fn only_a_full_disk_asks_for_space() {
