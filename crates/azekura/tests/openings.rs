@@ -12,13 +12,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use azekura::{Database, Error, TableDefinition};
-use azekura_io::{CountingFs, FaultFs, MemFs};
+use azekura_io::{CountingFs, FaultFs, Fs, MemFs};
 
 const ROWS: TableDefinition<u64, u64> = TableDefinition::new("rows");
 
 fn open(fs: &CountingFs) -> Database {
+    try_open(fs).unwrap()
+}
+
+fn try_open(disk: &(impl Fs + Clone + 'static)) -> Result<Database, Error> {
     let builder = Database::builder().page_size(4096).cache_bytes(1 << 20).background(false);
-    builder.wal_segment_bytes(2 << 20).file_system(Arc::new(fs.clone())).open("/db").unwrap()
+    builder.wal_segment_bytes(2 << 20).file_system(Arc::new(disk.clone())).open("/db")
 }
 
 fn put(db: &Database, key: u64) {
@@ -133,16 +137,24 @@ fn killed_openings_leave_nothing() {
     stays_as_it_is("with a checkpoint", &Runs { checkpoints: ALWAYS, ..runs(ALWAYS) }, 3);
 }
 
+/// An opening was killed after it had created the directory of the log. The next one makes its name durable.
+#[test]
+fn a_log_directory_of_a_killed_opening_survives_a_power_loss() {
+    let fs = FaultFs::new();
+    try_open(&fs).unwrap().close().unwrap();
+    fs.create_dir_all(Path::new("/db/wal")).unwrap();
+    let db = try_open(&fs).unwrap();
+    put(&db, 1);
+    let disk = fs.crash_losing_all();
+    assert_eq!(rows(&try_open(&disk).unwrap()), 1);
+}
+
 /// One recovery loses power after its log began and before the first record of it is durable, one before its
 /// log begins, and one later: the log of the third is not taken for a log that lost records.
 #[test]
 fn recoveries_that_lose_power_in_any_order_keep_the_store() {
-    let open = |disk: &FaultFs| {
-        let builder = Database::builder().page_size(4096).cache_bytes(1 << 20).background(false);
-        builder.wal_segment_bytes(2 << 20).file_system(Arc::new(disk.clone())).open("/db")
-    };
     let fs = FaultFs::new();
-    let db = open(&fs).unwrap();
+    let db = try_open(&fs).unwrap();
     put(&db, 1);
     let undone = db.begin().unwrap();
     undone.table(&ROWS).unwrap().insert(&5, &5).unwrap();
@@ -153,10 +165,10 @@ fn recoveries_that_lose_power_in_any_order_keep_the_store() {
         let mut disk = killed.kill();
         for cut in cuts {
             disk.cut_power_at(cut);
-            drop(open(&disk));
+            drop(try_open(&disk));
             disk = disk.crash_losing_all();
         }
-        let db = open(&disk).unwrap_or_else(|e| panic!("power cuts at I/Os {cuts:?}: {e}"));
+        let db = try_open(&disk).unwrap_or_else(|e| panic!("power cuts at I/Os {cuts:?}: {e}"));
         assert_eq!(rows(&db), 2, "{cuts:?}");
     }
 }

@@ -339,7 +339,8 @@ pub trait File: Send + Sync + Debug {
     }
 }
 
-/// Creates a directory and its missing ancestors, and makes their names durable.
+/// Creates a directory and its missing ancestors, and makes their names durable, from the outermost on. So if
+/// a call ended by a crash had created the directory, the names above it are durable.
 ///
 /// Costs one [`Fs::sync_dir`] per created directory, and one if the directory existed before, because its
 /// creator may have crashed before the sync.
@@ -349,8 +350,9 @@ pub trait File: Send + Sync + Debug {
 /// The errors of [`Fs::create_dir_all`] and [`Fs::sync_dir`].
 pub fn create_dir_all_durable(fs: &dyn Fs, path: &Path) -> io::Result<()> {
     let missing = path.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !fs.exists(dir)).count();
-    fs.create_dir_all(path)?;
-    for dir in path.ancestors().take(missing.max(1)) {
+    let dirs: Vec<&Path> = path.ancestors().take(missing.max(1)).collect();
+    for dir in dirs.into_iter().rev() {
+        fs.create_dir_all(dir)?;
         match dir.parent() {
             Some(parent) if parent.as_os_str().is_empty() => fs.sync_dir(Path::new("."))?,
             Some(parent) => fs.sync_dir(parent)?,

@@ -13,6 +13,14 @@ use rustix::io::Errno;
 
 const CREATE: OpenOptions = OpenOptions::new().create(true);
 
+#[test]
+fn each_directory_is_durable_before_the_next_one_is_created() {
+    let fs = FaultFs::new();
+    create_dir_all_durable(&fs, path("a/b")).unwrap();
+    let kinds: Vec<_> = fs.last_ios().iter().map(|io| io.kind).collect();
+    assert_eq!(kinds, [IoKind::CreateDir, IoKind::SyncDir, IoKind::CreateDir, IoKind::SyncDir]);
+}
+
 #[track_caller]
 fn assert_eio<T: std::fmt::Debug>(result: io::Result<T>) {
     assert_eq!(result.unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));

@@ -30,6 +30,7 @@
 //! - **SEGMENT-7** The name of a segment is durable before its first chunk. Its length is not: the
 //!   write or sync of a chunk makes it durable up to the chunk's end. A crash before that may leave a short
 //!   file: a scan ends at its end, and the next opening does not use it again.
+//! - **SEGMENT-8** A stream's directory is created after the name of the log's directory is durable.
 //! - **SEGMENT-3** The last bytes of the prepared segments are a reserve that admits only undo records: on a
 //!   full disk a transaction can be rolled back, up to that much log for each stream, and the store
 //!   continues.
@@ -211,8 +212,10 @@ impl SegmentStore {
             return Ok(());
         }
         if self.state.lock().sizes.is_some() {
-            azekura_io::create_dir_all_durable(&*self.fs, &self.dir)
-                .map_err(WalError::io("create", &self.dir))?;
+            let log_dir = self.dir.parent().filter(|_| !self.fs.exists(&self.dir)); // SEGMENT-8
+            for dir in log_dir.into_iter().chain([&*self.dir]) {
+                azekura_io::create_dir_all_durable(&*self.fs, dir).map_err(WalError::io("create", dir))?;
+            }
         }
         self.survey()?;
         self.state.lock().is_started = true;
@@ -234,10 +237,8 @@ impl SegmentStore {
         let mut firsts = Vec::new();
         for number in names.iter().filter_map(|name| parse_segment(name)) {
             let path = self.dir.join(segment_name(number));
-            let file = self
-                .fs
-                .open(&path, OpenOptions::new().read_only(true))
-                .map_err(WalError::io("open", &path))?;
+            let file = self.fs.open(&path, OpenOptions::new().read_only(true));
+            let file = file.map_err(WalError::io("open", &path))?;
             let file_bytes = file.len().map_err(WalError::io("measure", &path))?;
             state.next_number = state.next_number.max(number.saturating_add(1));
             let found = match self.identify(&*file, &path, number)? {
@@ -337,8 +338,7 @@ impl SegmentStore {
             (state.next_number, at.map(|at| state.spare.swap_remove(at)), sizes.next.segment)
         };
         let path = self.dir.join(segment_name(number));
-        let recycled = spare.is_some();
-        let bytes = spare.as_ref().map_or(bytes, |&(_, bytes)| bytes);
+        let (recycled, bytes) = (spare.is_some(), spare.as_ref().map_or(bytes, |&(_, bytes)| bytes));
         let filled = if recycled { bytes } else { 0 };
         let made = match spare {
             Some((spare, bytes)) => self.recycle(&spare, &path).inspect_err(|_| {
