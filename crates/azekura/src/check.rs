@@ -2,8 +2,11 @@
 
 use std::fmt;
 use std::io::ErrorKind;
+use std::thread;
 use std::time::Duration;
 
+use azekura_base::sync::Mutex;
+use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use azekura_btree::{Held, Report};
 use azekura_buffer::PageFile;
 use azekura_io::OpenOptions;
@@ -11,7 +14,8 @@ use serde::Serialize;
 
 use crate::catalog::CATALOG;
 use crate::database::{Database, Shared};
-use crate::{Error, catalog};
+use crate::interrupt::check_interrupt;
+use crate::{Error, Transaction, catalog};
 
 /// One finding of damage.
 #[derive(Clone, Debug, Serialize)]
@@ -81,6 +85,10 @@ pub(crate) enum Leaks {
 /// freeing of its pages.
 const GATE_ATTEMPTS: usize = 100;
 
+/// Time between two calls of the function of [`Builder::interrupt`](crate::Builder::interrupt) during the
+/// pass without writers.
+const INTERRUPT_INTERVAL: Duration = Duration::from_millis(10);
+
 /// Number of passes concurrent with writers, before a pass without writers decides.
 const SHARED_PASSES: usize = 2;
 
@@ -99,18 +107,67 @@ pub(crate) fn check(
     check_lsn_map(db.shared())?;
     for _ in 0..SHARED_PASSES {
         let using = db.owners().enter()?;
-        let pass = Pass::run(&using, || held_pages(&using), using.options.interrupt, progress)?;
+        let interrupt = using.options.interrupt.as_ref();
+        let interrupt = interrupt.map(|is_interrupted| is_interrupted as &dyn Fn() -> bool);
+        let pass = Pass::run(&using, || held_pages(&using), interrupt, progress)?;
         if pass.is_clean() || leaks == Leaks::Report && !pass.report.is_changed {
             return Ok(pass.into_report(0));
         }
     }
     // Shared locks on all tables exclude writers until the end of this transaction. The gate excludes
     // transactions that have committed and are still freeing pages.
-    let tx = db.lock_all_tables()?;
-    let shared = db.shared();
+    let (shared, tx) = (db.shared(), db.lock_all_tables()?);
+    match shared.options.interrupt {
+        None => last_pass(shared, tx, leaks, None, progress),
+        Some(is_interrupted) => last_pass_apart(shared, tx, leaks, is_interrupted, progress),
+    }
+}
+
+/// Runs the last pass in a thread of its own, which also ends `tx`. Meanwhile, this thread calls
+/// `is_interrupted`. If that function waits for a lock of `tx`, the wait ends with the pass.
+fn last_pass_apart(
+    shared: &Shared,
+    tx: Transaction,
+    leaks: Leaks,
+    is_interrupted: fn() -> bool,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<CheckReport, Error> {
+    check_interrupt(Some(is_interrupted))?;
+    tx.detach_from_thread()?;
+    let (stops, seen) = (AtomicBool::new(false), Mutex::new((0, 0)));
+    thread::scope(|scope| {
+        let pass = || {
+            let interrupt = || stops.load(Relaxed); // Relaxed: a flag without other data
+            last_pass(shared, tx, leaks, Some(&interrupt), &mut |done, all| *seen.lock() = (done, all))
+        };
+        let pass = thread::Builder::new().spawn_scoped(scope, pass);
+        let pass = pass.map_err(|e| Error::io("start a thread for the check of", &shared.path, e))?;
+        let mut shown = (0, 0);
+        while !pass.is_finished() {
+            thread::sleep(INTERRUPT_INTERVAL);
+            let now = *seen.lock();
+            if now != shown {
+                shown = now;
+                progress(now.0, now.1);
+            }
+            if is_interrupted() {
+                stops.store(true, Relaxed); // Relaxed: as above
+            }
+        }
+        pass.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Runs the pass without writers, and ends `tx`, which has locked all tables.
+fn last_pass(
+    shared: &Shared,
+    tx: Transaction,
+    leaks: Leaks,
+    interrupt: Option<&dyn Fn() -> bool>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<CheckReport, Error> {
     let _no_leftovers = shared.leftovers_gate.write();
-    // Not interrupted: a function of the program that uses the store would wait for this thread.
-    let pass = Pass::run(shared, Vec::new, None, progress)?;
+    let pass = Pass::run(shared, Vec::new, interrupt, progress)?;
     let frees = leaks == Leaks::Free && pass.findings.is_empty();
     let freed_pages = if frees { pass.report.leaked.len() as u64 } else { 0 };
     if frees {
@@ -141,7 +198,7 @@ impl Pass {
     fn run(
         shared: &Shared,
         held: impl FnOnce() -> Vec<Held>,
-        interrupt: Option<fn() -> bool>,
+        interrupt: Option<&dyn Fn() -> bool>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, Error> {
         let (mut names, mut findings) = (Vec::new(), Vec::new());
@@ -213,7 +270,7 @@ fn held_pages(shared: &Shared) -> Vec<Held> {
         if gate.is_some() {
             break;
         }
-        std::thread::sleep(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(1));
     }
     let mut held = Vec::new();
     shared.active.undo_logs().iter().for_each(|undo| held.extend(undo.lock().log.held()));
@@ -224,6 +281,8 @@ fn held_pages(shared: &Shared) -> Vec<Held> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use azekura_base::{TreeId, TxnId};
     use azekura_btree::{NoLocks, Tree, UndoLog, WriteCtx};
 
@@ -254,5 +313,34 @@ mod tests {
         let after = db.repair(&mut |_, _| {}).expect("repairs");
         assert!(after.is_clean() && after.freed_pages == 0 && after.pages == before.pages, "{after:?}");
         assert_eq!(after.tables[0].rows, 99);
+    }
+
+    thread_local! {
+        /// Number of calls of `is_interrupted` until it returns `true`.
+        static LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
+    }
+
+    fn is_interrupted() -> bool {
+        LEFT.set(LEFT.get().saturating_sub(1));
+        LEFT.get() == 0
+    }
+
+    #[test]
+    fn the_pass_without_writers_can_be_interrupted() {
+        let db = Database::builder().interrupt(is_interrupted).open_in_memory().expect("opens");
+        let rows = |tx: &Transaction| tx.table(&ROWS)?.bulk_load((0..3_000).map(|n| (n, [n as u8; 999])));
+        db.transact(rows).expect("loads");
+        leak_page(&db);
+        LEFT.set(u32::MAX);
+        assert!(!db.check(&mut |_, _| {}).expect("checks").is_clean());
+        let calls = u32::MAX - LEFT.get(); // of one pass
+        assert!(calls > 0);
+        LEFT.set(2 * calls + 1);
+        let interrupted = db.repair(&mut |_, _| {});
+        assert!(matches!(interrupted, Err(Error::Interrupted)), "{interrupted:?}");
+        LEFT.set(u32::MAX);
+        db.transact(|tx| tx.table(&ROWS)?.insert(&5_000_u32, &[1_u8; 9][..])).expect("no lock is left");
+        let repaired = db.repair(&mut |_, _| {}).expect("repairs");
+        assert!(repaired.is_clean() && repaired.freed_pages == 1, "{repaired:?}");
     }
 }

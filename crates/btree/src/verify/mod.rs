@@ -137,7 +137,7 @@ pub fn verify_beside_writers<E: From<TreeError>>(
     env: &Env,
     start: impl FnOnce() -> Result<(Vec<Tree>, Vec<Deferred>), E>,
     held: impl FnOnce() -> Vec<Held>,
-    interrupt: Option<fn() -> bool>,
+    interrupt: Option<&dyn Fn() -> bool>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Report, E> {
     let mut check = Check { interrupt, ..Check::new(env, progress) };
@@ -178,7 +178,7 @@ struct Check<'a> {
     /// The number of visited pages at which `progress` is called next.
     progress_at: u64,
     progress: &'a mut dyn FnMut(u64, u64),
-    interrupt: Option<fn() -> bool>,
+    interrupt: Option<&'a dyn Fn() -> bool>,
 }
 
 impl<'a> Check<'a> {
