@@ -23,6 +23,9 @@
 //!   `durable_lsn`. The log end is written after each flush and not synced. So a process crash leaves the
 //!   newest log end, and a power loss leaves an older one or none; each is a lower bound. The log end reveals
 //!   the loss of the newest chunks of the log, which no later chunk refers to.
+//! - **CONTROL-9** A run begins above each LSN in CONTROL, also above the gap and the durable LSN of an
+//!   opening that wrote no record. Otherwise its pages could be in that gap, and its log could end below that
+//!   durable LSN.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -203,12 +206,16 @@ impl Control {
             && self.ranges.last().is_none_or(|r| r.incarnation <= self.incarnation)
     }
 
-    /// Adds a gap, and drops the oldest if there are too many. If no LSN between the last gap and the new one
-    /// is in use, or both begin at the same LSN, the last gap is extended instead.
+    /// Returns the LSN above which the next run begins (CONTROL-9).
+    pub(crate) fn largest_lsn(&self) -> Lsn {
+        let below = |gap: &LsnGap| Lsn(gap.before.0 - 1);
+        self.gaps.last().map_or(Lsn(0), below).max(self.durable_lsn)
+    }
+
+    /// Adds a gap, and drops the oldest if there are too many. If the log ended inside the last gap, no LSN
+    /// between the two is in use, and the last gap is extended instead.
     pub(crate) fn add_gap(&mut self, gap: LsnGap) {
-        if let Some(last) =
-            self.gaps.last_mut().filter(|last| last.after == gap.after || last.before == gap.after.next())
-        {
+        if let Some(last) = self.gaps.last_mut().filter(|last| gap.after < last.before) {
             last.before = gap.before;
             return;
         }
@@ -489,8 +496,11 @@ mod tests {
             "the oldest is forgotten"
         );
         let last = second.gaps[MOST_GAPS - 1];
-        second.add_gap(LsnGap { after: Lsn(last.before.0 - 1), before: Lsn(9000) });
-        assert_eq!(second.gaps[MOST_GAPS - 1], LsnGap { before: Lsn(9000), ..last }, "one gap with the last");
+        for (after, before) in [(last.before.0 - 1, 9000), (last.after.0, 9100), (last.after.0 + 1, 9200)] {
+            second.add_gap(LsnGap { after: Lsn(after), before: Lsn(before) });
+            assert_eq!(second.gaps[MOST_GAPS - 1], LsnGap { before: Lsn(before), ..last }, "one gap");
+            assert_eq!(second.largest_lsn(), Lsn(before - 1));
+        }
         control.write(second.clone()).unwrap();
         let reopened = ControlFile::open(&fs, Path::new("db"), true).unwrap();
         assert_eq!(reopened.current(), &Control { sequence: 2, ..second });

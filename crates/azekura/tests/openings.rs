@@ -149,6 +149,30 @@ fn a_log_directory_of_a_killed_opening_survives_a_power_loss() {
     assert_eq!(rows(&try_open(&disk).unwrap()), 1);
 }
 
+/// The first write of a store loses power after its log began and before a record of it is durable, and the
+/// recovery loses power as well: pages of the log after that are not taken for pages of a lost log.
+#[test]
+fn a_log_without_records_and_a_lost_recovery_keep_the_store() {
+    let fs = FaultFs::new();
+    let db = try_open(&fs).unwrap();
+    put(&db, 1);
+    db.close().unwrap();
+    for cuts in (1..=10).flat_map(|a| (1..=8).map(move |b| [a, b])) {
+        let mut disk = fs.kill();
+        for cut in cuts {
+            disk.cut_power_at(cut);
+            let _ = try_open(&disk).and_then(|db| db.transact(|tx| tx.table(&ROWS)?.insert(&1, &2)));
+            disk = disk.crash_losing_all();
+        }
+        let db = try_open(&disk).unwrap_or_else(|e| panic!("power cuts at I/Os {cuts:?}: {e}"));
+        put(&db, 2);
+        db.close().unwrap();
+        let db = try_open(&disk).unwrap();
+        assert!(db.check(&mut |_, _| {}).unwrap().is_clean(), "power cuts at I/Os {cuts:?}");
+        assert_eq!(rows(&db), 2);
+    }
+}
+
 /// One recovery loses power after its log began and before the first record of it is durable, one before its
 /// log begins, and one later: the log of the third is not taken for a log that lost records.
 #[test]

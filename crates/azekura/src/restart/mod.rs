@@ -247,8 +247,9 @@ impl<'a> Restart<'a> {
         let control = self.control();
         let (wal, timeline) = if control.is_closed() {
             self.refuse_newer_log(&control)?;
-            let gap = gap_after(control.durable_lsn, control.durable_lsn);
-            let first_lsn = gap.map_or(control.durable_lsn.next(), |gap| gap.before);
+            let newest = control.largest_lsn();
+            let gap = gap_after(control.durable_lsn, newest);
+            let first_lsn = gap.map_or(newest.next(), |gap| gap.before);
             self.new_log(control.incarnation + 1, first_lsn, gap)?
         } else {
             tracing::info!(path = %self.path.display(), "store was not closed: recovery begins");
@@ -393,9 +394,7 @@ impl<'a> Restart<'a> {
     fn new_incarnation(&mut self, replayed: &Replayed) -> Result<(Arc<Wal>, Timeline), Error> {
         let mut control = self.control();
         let end = replayed.last_lsn.max(Lsn(control.scan_lsn.0 - 1));
-        // CONTROL has the last LSN below an incarnation without records, which a restart removes from the
-        // list. A log that began below it would be taken for one that lost records (CONTROL-4).
-        let newest = end.max(replayed.max_lsn_seen).max(control.durable_lsn);
+        let newest = end.max(replayed.max_lsn_seen).max(control.largest_lsn());
         let gap = gap_after(end, newest);
         move_old_gaps(&*self.options.fs, self.path, &mut control.gaps);
         gap.into_iter().for_each(|gap| control.add_gap(gap));
@@ -568,7 +567,7 @@ fn reserved_bytes(keys: Option<&StoreKeys>) -> usize {
 }
 
 /// Returns the LSN gap between the log that ends with `end` and the next log; `newest` is the largest LSN of
-/// any record, and of any statement about the log.
+/// any record, or in CONTROL (CONTROL-9).
 fn gap_after(end: Lsn, newest: Lsn) -> Option<LsnGap> {
     let before = || Lsn(newest.0 + rand::random_range(LSN_GAP..2 * LSN_GAP));
     (newest.0 <= LSN_GAP << 29).then(|| LsnGap { after: end, before: before() })
