@@ -397,7 +397,7 @@ fn check_key(page_size: usize, key: &[u8]) -> Result<(), Error> {
     let max = azekura_btree::max_key(page_size);
     if key.len() > max {
         return Err(Error::Invalid(format!(
-            "a key of {} bytes; at most {max} fit with pages of {page_size} bytes",
+            "a key of {} bytes; at most {max} fit with pages of this size, more with larger pages",
             key.len()
         )));
     }
