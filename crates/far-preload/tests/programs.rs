@@ -96,6 +96,11 @@ fn heaps_that_are_reserved_and_committed_are_far_and_refuse_the_same_accesses() 
         // With SIGSEGV a child has no far memory.
         let arguments: &[&str] = if mechanism == Mechanism::Sigsegv { &[] } else { &["fork"] };
         same("reserved", arguments, mechanism);
+        // Small pages are made resident together, next to reserved ones.
+        for page in [4 << 10, 16 << 10] {
+            let paged = |server: &Server, mechanism| Launch { mechanism, page, ..launch(server) };
+            same_with("reserved", arguments, paged, mechanism);
+        }
     }
 }
 

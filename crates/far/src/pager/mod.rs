@@ -217,10 +217,15 @@ impl Pager {
     /// Commits pages, or empties and reserves them.
     pub(crate) fn set_reserved(&self, pages: std::ops::Range<u32>, is_reserved: bool) {
         let first = pages.start;
-        if is_reserved {
-            self.discard(first, pages.end - first);
-        }
-        if let Err(source) = self.backend.set_reserved(pages, is_reserved) {
+        let done = if is_reserved {
+            // Under one lock: otherwise a fault on a page beside them could fill the emptied pages again.
+            let mut core = self.lock();
+            core.discard(first, pages.end - first);
+            self.backend.set_reserved(pages, true)
+        } else {
+            self.backend.set_reserved(pages, false)
+        };
+        if let Err(source) = done {
             let how = if is_reserved { "reserved" } else { "committed" };
             self.lock().stop_program(&Loss::Map { page: first, how, source });
         }

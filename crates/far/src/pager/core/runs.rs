@@ -153,12 +153,15 @@ impl Core {
     }
 
     /// Returns the empty pages to make resident with this one, in the order in which they are expected to be
-    /// touched.
+    /// touched. Reserved pages are empty, too, but stay so: the program has no access to them, and their
+    /// mapping permits no move and no read.
     fn filled_with(&self, page: u32, guess: Option<Guess>) -> Vec<u32> {
         let Some(guess) = guess.filter(|_| self.run > 1) else { return Vec::new() };
         let beside = if guess.stride.abs() == 1 { guess.depth } else { guess.thick };
         let is_empty = |next: &u32| {
-            self.is_of_same_block(page, *next) && matches!(self.pages[*next as usize].state, State::Empty)
+            self.is_of_same_block(page, *next)
+                && matches!(self.pages[*next as usize].state, State::Empty)
+                && !self.backend.reserved().has(*next)
         };
         self.pages_of(guess).take(beside as usize).take_while(is_empty).collect()
     }
