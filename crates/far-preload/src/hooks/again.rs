@@ -148,7 +148,7 @@ pub(super) fn asked<R: Answer>(given: &[Given], call: impl Fn() -> R) -> R {
 }
 
 /// Makes a call that returns the number of an error, as [`asked`] does.
-fn numbered(given: &[Given], call: impl Fn() -> c_int) -> c_int {
+pub(super) fn numbered(given: &[Given], call: impl Fn() -> c_int) -> c_int {
     let call = || {
         let number = call();
         fail(number);
@@ -168,7 +168,7 @@ macro_rules! again {
         pub(super) fn settle() {
             $(next::$name.settle();)+
             settle_affinity();
-            CLOCK_NANOSLEEP.settle();
+            GETNAME.settle();
             POSIX_SPAWN.settle();
             POSIX_SPAWNP.settle();
             SIGWAIT.settle();
@@ -312,6 +312,15 @@ again! {
         fd: c_int, to: *mut libc::epoll_event, most: c_int, timeout: c_int, mask: *const libc::sigset_t
     ) -> c_int =
         [writes(to, usize::try_from(most).unwrap_or(0) * size_of::<libc::epoll_event>()), reads(mask, 8)];
+    epoll_pwait2(
+        fd: c_int, to: *mut libc::epoll_event, most: c_int, timeout: *const libc::timespec,
+        mask: *const libc::sigset_t
+    ) -> c_int =
+        [
+            writes(to, usize::try_from(most).unwrap_or(0) * size_of::<libc::epoll_event>()),
+            reads(timeout, 16),
+            reads(mask, 8)
+        ];
     epoll_ctl(fd: c_int, what: c_int, about: c_int, event: *mut libc::epoll_event) -> c_int =
         [reads(event, size_of::<libc::epoll_event>())];
     poll(fds: *mut libc::pollfd, count: nfds_t, timeout: c_int) -> c_int =
@@ -344,16 +353,12 @@ again! {
         [writes(name, 128), filled(bytes)];
     getpeername(fd: c_int, name: *mut libc::sockaddr, bytes: *mut libc::socklen_t) -> c_int =
         [writes(name, 128), filled(bytes)];
-    getsockopt(fd: c_int, level: c_int, name: c_int, value: Any, bytes: *mut libc::socklen_t) -> c_int =
-        [writes(value, 256), filled(bytes)];
     setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, bytes: libc::socklen_t) -> c_int =
         [reads(value, bytes as usize)];
     // Calls on clocks, limits and signals.
     clock_gettime(clock: c_int, to: *mut libc::timespec) -> c_int = [filled(to)];
     clock_getres(clock: c_int, to: *mut libc::timespec) -> c_int = [filled(to)];
     gettimeofday(to: *mut libc::timeval, zone: Any) -> c_int = [filled(to), writes(zone, 8)];
-    nanosleep(time: *const libc::timespec, left: *mut libc::timespec) -> c_int =
-        [reads(time, 16), filled(left)];
     getrlimit(which: libc::c_uint, to: *mut libc::rlimit) -> c_int = [filled(to)];
     getrusage(who: c_int, to: *mut libc::rusage) -> c_int = [filled(to)];
     getrlimit64(which: libc::c_uint, to: *mut libc::rlimit64) -> c_int = [filled(to)];
@@ -387,6 +392,7 @@ again! {
     mq_getattr(queue: c_int, to: *mut libc::mq_attr) -> c_int = [filled(to)];
     mq_unlink(name: Path) -> c_int = [text(name)];
     msgctl(queue: c_int, command: c_int, argument: *mut libc::msqid_ds) -> c_int = [filled(argument)];
+    shmctl(segment: c_int, command: c_int, argument: *mut libc::shmid_ds) -> c_int = [filled(argument)];
     semctl(set: c_int, index: c_int, command: c_int, argument: Any) -> c_int = [writes(argument, SOME)];
     getgroups(most: c_int, to: *mut libc::gid_t) -> c_int =
         [writes(to, usize::try_from(most).unwrap_or(0).min(1 << 16) * size_of::<libc::gid_t>())];
@@ -403,6 +409,7 @@ again! {
     clock_settime(clock: c_int, time: *const libc::timespec) -> c_int = [reads(time, 16)];
     timer_create(clock: c_int, event: *mut libc::sigevent, to: *mut libc::timer_t) -> c_int =
         [filled(event), filled(to)];
+    ptrace(request: libc::c_uint, process: libc::pid_t, at: Any, data: Any) -> c_long = [writes(data, 512)];
     // Calls that execute programs.
     execve(path: Path, arguments: *const Path, environment: *const Path) -> c_int =
         [text(path), texts_at(arguments), texts_at(environment)];
@@ -418,7 +425,6 @@ fn texts_at(at: *const Path) -> Given {
     Given::Texts(at.expose_provenance())
 }
 
-type Nap = unsafe extern "C" fn(c_int, c_int, *const libc::timespec, *mut libc::timespec) -> c_int;
 type Spawn = unsafe extern "C" fn(
     *mut libc::pid_t,
     Path,
@@ -428,24 +434,25 @@ type Spawn = unsafe extern "C" fn(
     *const Path,
 ) -> c_int;
 
-static CLOCK_NANOSLEEP: Next<Nap> = Next::new(c"clock_nanosleep");
 static POSIX_SPAWN: Next<Spawn> = Next::new(c"posix_spawn");
 static POSIX_SPAWNP: Next<Spawn> = Next::new(c"posix_spawnp");
 static SIGWAIT: Next<unsafe extern "C" fn(*const libc::sigset_t, *mut c_int) -> c_int> =
     Next::new(c"sigwait");
 
+static GETNAME: Next<unsafe extern "C" fn(libc::pthread_t, *mut c_char, size_t) -> c_int> =
+    Next::new(c"pthread_getname_np");
+
 /// # Safety
 ///
 /// The contract of the C library's function.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn clock_nanosleep(
-    clock: c_int,
-    flags: c_int,
-    time: *const libc::timespec,
-    left: *mut libc::timespec,
+pub(super) unsafe extern "C" fn pthread_getname_np(
+    thread: libc::pthread_t,
+    to: *mut c_char,
+    bytes: size_t,
 ) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
-    numbered(&[reads(time, 16), filled(left)], || unsafe { CLOCK_NANOSLEEP.get()(clock, flags, time, left) })
+    numbered(&[writes(to, bytes.min(SOME))], || unsafe { GETNAME.get()(thread, to, bytes) })
 }
 
 macro_rules! affinity {

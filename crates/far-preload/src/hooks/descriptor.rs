@@ -1,11 +1,13 @@
 //! Calls that close or replace descriptors. They skip the layer's descriptors, which appear closed to the
 //! program.
 
+use super::again::{asked, writes};
 use super::fail;
 use crate::next::Next;
 use azekura_far::{descriptors, sys};
 use libc::c_long;
 use std::ffi::{c_int, c_uint};
+use std::ptr;
 
 static CLOSE: Next<unsafe extern "C" fn(c_int) -> c_int> = Next::new(c"close");
 static DUP: Next<unsafe extern "C" fn(c_int) -> c_int> = Next::new(c"dup");
@@ -58,13 +60,21 @@ pub(super) unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_in
     if is_closed(fd) || is_closed(to) { -1 } else { unsafe { DUP3.get()(fd, to, flags) } }
 }
 
+/// Size of the largest argument of `fcntl` in memory: `struct flock`.
+pub(super) const LOCK: usize = 32;
+
 /// # Safety
 ///
-/// The contract of the C library's function, which takes one argument after the command.
+/// The contract of the C library's function, which takes one argument after the command: a number, or the
+/// address of a lock or of a shorter value.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    if is_closed(fd) {
+        return -1;
+    }
+    let given = [writes(ptr::with_exposed_provenance_mut::<u8>(argument), LOCK)];
     // SAFETY: the caller keeps the contract of the C function.
-    if is_closed(fd) { -1 } else { unsafe { FCNTL.get()(fd, command, argument) } }
+    asked(&given, || unsafe { FCNTL.get()(fd, command, argument) })
 }
 
 /// # Safety

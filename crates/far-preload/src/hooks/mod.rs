@@ -36,6 +36,7 @@ mod queued;
 mod signal;
 mod stack;
 mod stream;
+mod text;
 mod thread;
 mod transfer;
 
@@ -68,6 +69,7 @@ pub(crate) fn settle() {
     signal::settle();
     stack::settle();
     stream::settle();
+    text::settle();
     thread::settle();
     transfer::settle();
 }

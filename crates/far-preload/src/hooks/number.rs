@@ -3,7 +3,8 @@
 //! The other calls are repeated, as in `again`.
 
 use super::again::{Given, asked};
-use super::{message, once, transfer};
+use super::descriptor::LOCK;
+use super::{fail, message, once, transfer};
 use crate::session::serves_system_calls;
 use libc::{c_int, c_long, c_uint, off_t, socklen_t};
 use std::ptr;
@@ -56,6 +57,19 @@ unsafe fn transferred(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<
             libc::SYS_recvmmsg => {
                 message::recvmmsg(fd, at.cast(), c as c_uint, d as c_int, pointer(e).cast()) as isize
             }
+            libc::SYS_getsockopt => {
+                once::getsockopt(fd, b as c_int, c as c_int, pointer(d), pointer(e).cast()) as isize
+            }
+            libc::SYS_nanosleep => once::nanosleep(pointer(a).cast(), at.cast()) as isize,
+            libc::SYS_clock_nanosleep => {
+                match once::clock_nanosleep(fd, b as c_int, pointer(c).cast(), pointer(d).cast()) {
+                    0 => 0,
+                    number => {
+                        fail(number);
+                        -1
+                    }
+                }
+            }
             libc::SYS_wait4 => once::wait4(fd, at.cast(), c as c_int, pointer(d).cast()) as isize,
             libc::SYS_pipe2 => once::pipe2(pointer(a).cast(), b as c_int) as isize,
             libc::SYS_accept => once::accept(fd, at.cast(), pointer(c).cast()) as isize,
@@ -91,8 +105,7 @@ fn given(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<[Given; 3]> {
         libc::SYS_execveat => [Text(b), Texts(c), Texts(d)],
         libc::SYS_memfd_create => [Text(a), NONE, NONE],
         libc::SYS_clock_gettime | libc::SYS_clock_getres => [Writes(b, 16), NONE, NONE],
-        libc::SYS_nanosleep => [Reads(a, 16), Writes(b, 16), NONE],
-        libc::SYS_clock_nanosleep => [Reads(c, 16), Writes(d, 16), NONE],
+        libc::SYS_fcntl => [Writes(c, LOCK), NONE, NONE],
         libc::SYS_ppoll => [Writes(a, b.min(MOST) * 8), Writes(c, 16), Reads(d, 8)],
         libc::SYS_epoll_pwait => [Writes(b, events(c)), Reads(e, 8), NONE],
         libc::SYS_epoll_pwait2 => [Writes(b, events(c)), Reads(d, 16), Reads(e, 8)],

@@ -2,11 +2,12 @@
 //! If the kernel cannot write such a result into far memory, the result is lost, so the call cannot be
 //! repeated (`again`). The kernel gets ordinary memory, and the calling thread copies the result.
 
+use super::again::{asked, filled, numbered, reads, writes};
 use super::fail;
 use crate::next::Next;
 use crate::session::is_unserved;
-use libc::{c_char, c_uint, off_t, pid_t, siginfo_t, size_t, sockaddr, socklen_t, ssize_t};
-use std::ffi::c_int;
+use libc::{c_char, c_uint, off_t, pid_t, siginfo_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
 
@@ -58,6 +59,9 @@ macro_rules! once {
             $(next::$name.settle();)+
             ACCEPT.settle();
             ACCEPT4.settle();
+            NANOSLEEP.settle();
+            CLOCK_NANOSLEEP.settle();
+            GETSOCKOPT.settle();
             settle_names();
         }
 
@@ -111,8 +115,89 @@ once! {
     timerfd_settime(fd: c_int, flags: c_int, new: *mut Timer, old: *mut Timer) -> c_int = [new, old];
     timer_settime(timer: libc::timer_t, flags: c_int, new: *mut Timer, old: *mut Timer) -> c_int = [new, old];
     sigwaitinfo(set: *mut Signals, signal: *mut siginfo_t) -> c_int = [set, signal];
-    sigtimedwait(set: *mut Signals, signal: *mut siginfo_t, time: *mut libc::timespec) -> c_int =
+    sigtimedwait(set: *mut Signals, signal: *mut siginfo_t, time: *mut timespec) -> c_int =
         [set, signal, time];
+}
+
+type Sleep = unsafe extern "C" fn(*const timespec, *mut timespec) -> c_int;
+type Nap = unsafe extern "C" fn(c_int, c_int, *const timespec, *mut timespec) -> c_int;
+type GetOption = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int;
+
+static NANOSLEEP: Next<Sleep> = Next::new(c"nanosleep");
+static CLOCK_NANOSLEEP: Next<Nap> = Next::new(c"clock_nanosleep");
+static GETSOCKOPT: Next<GetOption> = Next::new(c"getsockopt");
+
+/// Longest value of a socket option that is kept in ordinary memory. Longer values are tables, which the
+/// kernel can return again.
+const OPTION: usize = 4096;
+
+/// # Safety
+///
+/// The contract of the C library's function. The kernel writes the rest of the time after it has waited.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn nanosleep(time: *const timespec, left: *mut timespec) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe {
+        let mut kept = Kept::new(left);
+        let left = kept.pointer();
+        let result = asked(&[reads(time, 16)], || NANOSLEEP.get()(time, left));
+        kept.give_back();
+        result
+    }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function. The kernel writes the rest of the time after it has waited.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn clock_nanosleep(
+    clock: c_int,
+    flags: c_int,
+    time: *const timespec,
+    left: *mut timespec,
+) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe {
+        let mut kept = Kept::new(left);
+        let left = kept.pointer();
+        let number = numbered(&[reads(time, 16)], || CLOCK_NANOSLEEP.get()(clock, flags, time, left));
+        kept.give_back();
+        number
+    }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function. The kernel clears some options when it returns them
+/// (`SO_ERROR`).
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    length: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function. The copy is not longer than the caller's
+    // buffer.
+    unsafe {
+        let is_far = is_unserved(value as usize, 1) || is_unserved(length as usize, size_of::<socklen_t>());
+        let given =
+            if is_far && !value.is_null() && !length.is_null() { *length as usize } else { usize::MAX };
+        if given > OPTION {
+            let arguments = [writes(value, OPTION), filled(length)];
+            return asked(&arguments, || GETSOCKOPT.get()(fd, level, name, value, length));
+        }
+        let mut kept = [0_u8; OPTION];
+        ptr::copy_nonoverlapping(value.cast::<u8>(), kept.as_mut_ptr(), given);
+        let mut known = given as socklen_t;
+        let result = GETSOCKOPT.get()(fd, level, name, kept.as_mut_ptr().cast(), &raw mut known);
+        if result == 0 {
+            ptr::copy_nonoverlapping(kept.as_ptr(), value.cast::<u8>(), given.min(known as usize));
+        }
+        *length = known;
+        result
+    }
 }
 
 type Accept = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
@@ -227,6 +312,8 @@ names! {
     mkstemp64, MKSTEMP64, c"mkstemp64";
     mkostemp, MKOSTEMP, c"mkostemp", flags;
     mkostemp64, MKOSTEMP64, c"mkostemp64", flags;
+    mkstemps, MKSTEMPS, c"mkstemps", suffix;
+    mkstemps64, MKSTEMPS64, c"mkstemps64", suffix;
 }
 
 static MKDTEMP: Next<unsafe extern "C" fn(*mut c_char) -> *mut c_char> = Next::new(c"mkdtemp");

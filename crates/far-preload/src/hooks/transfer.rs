@@ -2,8 +2,9 @@
 //! bounce buffer.
 //!
 //! A transfer longer than a bounce buffer is split into several calls if it must be complete (writing;
-//! reading files). Data of a pipe or a socket come from one call, because a further call could wait for data
-//! that the program did not request. The result may then be short, as always for pipes and sockets.
+//! reading files and devices). Data of a pipe or a socket come from one call, because a further call could
+//! wait for data that the program did not request. The result may then be short, as always for pipes and
+//! sockets.
 //!
 //! Direct I/O (`O_DIRECT`) reads through a bounce buffer with every mechanism: the device writes into the
 //! pages of the buffer without a fault, and a page could be paged out meanwhile.
@@ -115,14 +116,28 @@ fn carried(
     result
 }
 
-/// Returns `true` if a descriptor is a regular file, from which a read returns all available bytes.
-fn is_file(fd: c_int) -> bool {
+/// Returns `true` if several reads of a descriptor return the same bytes as one: of a file, and of a device
+/// with more bytes (`/dev/zero`).
+fn has_more(fd: c_int) -> bool {
     // SAFETY: all zeros is a valid `stat`. The call fills it or fails.
     unsafe {
         let mut stat: libc::stat = std::mem::zeroed();
         libc::fstat(fd, &raw mut stat) == 0
-            && matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFBLK)
+            && match stat.st_mode & libc::S_IFMT {
+                libc::S_IFREG | libc::S_IFBLK => true,
+                libc::S_IFCHR => is_ready(fd),
+                _ => false,
+            }
     }
+}
+
+/// Returns `true` if a read of a descriptor does not wait.
+fn is_ready(fd: c_int) -> bool {
+    let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let now = timespec { tv_sec: 0, tv_nsec: 0 };
+    let arguments = [(&raw mut polled) as usize, 1, (&raw const now) as usize, 0, 0, 0];
+    // SAFETY: both are local variables.
+    unsafe { sys::call(libc::SYS_ppoll, arguments) == 1 && polled.revents & libc::POLLIN != 0 }
 }
 
 /// Returns `true` if a read into a range must go through a bounce buffer.
@@ -174,7 +189,7 @@ macro_rules! read {
                 if !reads_by_bounce(fd, at as usize, bytes) {
                     return $next.get()(fd, at, bytes $(, $offset)?);
                 }
-                bounced_in(Parts(&one(at, bytes)), || is_file(fd), |to, n, _done| {
+                bounced_in(Parts(&one(at, bytes)), || has_more(fd), |to, n, _done| {
                     $next.get()(fd, to.cast(), n $(, $offset.wrapping_add(_done as off_t))?)
                 })
             }
@@ -305,14 +320,14 @@ fn always(_fd: c_int) -> bool {
     true
 }
 
-vector!(readv, READV, parts_to_read, bounced_in, is_file);
+vector!(readv, READV, parts_to_read, bounced_in, has_more);
 vector!(writev, WRITEV, parts_to_write, bounced_out, always);
-vector!(preadv, PREADV, parts_to_read, bounced_in, is_file, offset);
-vector!(preadv64, PREADV, parts_to_read, bounced_in, is_file, offset);
+vector!(preadv, PREADV, parts_to_read, bounced_in, has_more, offset);
+vector!(preadv64, PREADV, parts_to_read, bounced_in, has_more, offset);
 vector!(pwritev, PWRITEV, parts_to_write, bounced_out, always, offset);
 vector!(pwritev64, PWRITEV, parts_to_write, bounced_out, always, offset);
-vector!(preadv2, PREADV2, parts_to_read, bounced_in, is_file, offset, how);
-vector!(preadv64v2, PREADV2, parts_to_read, bounced_in, is_file, offset, how);
+vector!(preadv2, PREADV2, parts_to_read, bounced_in, has_more, offset, how);
+vector!(preadv64v2, PREADV2, parts_to_read, bounced_in, has_more, offset, how);
 vector!(pwritev2, PWRITEV2, parts_to_write, bounced_out, always, offset, how);
 vector!(pwritev64v2, PWRITEV2, parts_to_write, bounced_out, always, offset, how);
 

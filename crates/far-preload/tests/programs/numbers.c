@@ -1,12 +1,15 @@
-/* System calls by number, the checked functions of `_FORTIFY_SOURCE`, and calls on message queues, groups and
- * processors, and a robust mutex, with all their arguments in a block that is paged out before each call. */
+/* System calls by number, the checked functions of `_FORTIFY_SOURCE`, calls on message queues, groups and
+ * processors, calls that must not be repeated, and a robust mutex, with all their arguments in a block that
+ * is paged out before each call. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <mqueue.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +19,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -126,6 +130,59 @@ static int others(void)
     return 0;
 }
 
+static void nothing(int signal) { (void)signal; }
+
+/* Calls that must not be repeated after the kernel could not access an argument, and calls of the C library
+   that had no hook. */
+static int once(void)
+{
+    char *name = (char *)far, *bytes = (char *)far + MB;
+    strcpy(name, "exit 3");
+    MUST(system(name) == 3 << 8);
+    strcpy(name, "echo three");
+    FILE *stream;
+    MUST((stream = popen(name, "r")) != NULL);
+    MUST(fgets(bytes, 99, stream) == bytes && strcmp(bytes, "three\n") == 0 && pclose(stream) == 0);
+    stream = fopen("/dev/null", "r");
+    strcpy(name, "/dev/zero");
+    MUST(freopen(name, "r", stream) == stream);
+    MUST(fgetc(stream) == 0 && fclose(stream) == 0);
+    /* A device transfers all bytes, in one call as in several. */
+    int fd = open("/dev/zero", O_RDONLY);
+    MUST(read(fd, bytes, 2 * MB) == 2 * MB);
+    close(fd);
+    struct flock *lock = (struct flock *)far;
+    *lock = (struct flock){.l_type = F_WRLCK};
+    fd = syscall(SYS_memfd_create, "lock", 0);
+    MUST(fcntl(fd, F_SETLK, lock) == 0);
+    MUST(fcntl(fd, F_GETLK, lock) == 0 && lock->l_type == F_UNLCK);
+    close(fd);
+    MUST(pthread_getname_np(pthread_self(), bytes, 100) == 0);
+    /* The kernel returns the error of a socket once. */
+    int *error = (int *)far;
+    socklen_t length = sizeof *error;
+    struct sockaddr_in nobody = {.sin_family = AF_INET, .sin_port = htons(1)};
+    nobody.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    if (connect(fd, (struct sockaddr *)&nobody, sizeof nobody) == -1 && errno == EINPROGRESS) {
+        struct pollfd ended = {.fd = fd, .events = POLLOUT};
+        MUST(poll(&ended, 1, 10000) == 1);
+        MUST(getsockopt(fd, SOL_SOCKET, SO_ERROR, error, &length) == 0 && *error == ECONNREFUSED);
+    }
+    close(fd);
+    /* A signal ends a wait. */
+    struct timespec long_time = {.tv_sec = 3}, *left = (struct timespec *)far;
+    struct itimerval soon = {.it_value = {.tv_usec = 300000}};
+    signal(SIGALRM, nothing);
+    sweep();
+    setitimer(ITIMER_REAL, &soon, NULL);
+    if (nanosleep(&long_time, left) != -1 || errno != EINTR || left->tv_sec < 1)
+        return puts("nanosleep was repeated"), 1;
+    signal(SIGALRM, SIG_DFL);
+    alarm(60);
+    return 0;
+}
+
 static void *owner(void *mutex)
 {
     pthread_mutex_lock(mutex);
@@ -151,7 +208,7 @@ int main(void)
     alarm(60); /* instead of a wait that never ends */
     far = malloc(4 * MB), crowd = calloc(1, 6 * MB);
     memset(far, 1, 4 * MB);
-    if (numbers() || checked() || others() || robust()) return 1;
+    if (numbers() || checked() || others() || once() || robust()) return 1;
     puts("well");
     return 0;
 }
