@@ -291,6 +291,24 @@ impl fmt::Display for RefusedUnderValgrind {
 
 impl Error for RefusedUnderValgrind {}
 
+/// Error: the program creates an io_uring by its own instructions; the kernel then uses memory at any time.
+#[derive(Debug)]
+struct RefusedRings(Mechanism);
+
+impl fmt::Display for RefusedRings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "this program creates io_urings by its own instructions (a statically linked liburing), and with \
+             {} the kernel would use memory that is not local: run it with userfault-move (as root or with \
+             CAP_SYS_PTRACE, from Linux 6.8 on), or without far memory",
+            self.0
+        )
+    }
+}
+
+impl Error for RefusedRings {}
+
 extern "C" fn begin() {
     refuse_sanitizers();
     let launch = match Launch::from_environment() {
@@ -310,6 +328,9 @@ extern "C" fn begin() {
     end::prepare();
     let launch = LAUNCH.get_or_init(|| launch);
     let session = open(launch);
+    if !pins_pages() && surroundings::makes_rings() {
+        refuse(&RefusedRings(session.heap.memory().mechanism()));
+    }
     if !launch.quiet && std::env::var_os(SAID).is_none() {
         // SAFETY: before `main` there is one thread. The variable keeps programs that this one starts from
         // printing it again.

@@ -33,10 +33,14 @@ Refused before they start: statically linked programs, set-user-id programs, pro
 capabilities, 32-bit programs, programs for another processor, programs with another C library than
 glibc (or one older than the library needs), Go programs, programs with a sanitizer of addresses,
 threads, memory or leaks, and every program under a limit of addresses or private memory
-(ulimit -v, ulimit -d), which counts all of --max-far.
+(ulimit -v, ulimit -d), which counts all of --max-far. Without userfault-move, also programs into
+which liburing is linked statically; a library that contains liburing is not recognized, and its
+transfers can fail or return wrong bytes.
 
 Under a tracer of all threads (strace -f, gdb) a mechanism without system calls is used, so that the
-tracer never waits for a page. Such a tracer cannot read pages that are not local.
+tracer never waits for a page. Such a tracer cannot read pages that are not local. A tracer that
+attaches to all threads later (strace -f -p, gdb -p) waits forever if it reads a page that is not
+local: start a program that is to be traced with --mechanism user-mode-move or user-mode-copy.
 
 With userfaultfd for the kernel (root, CAP_SYS_PTRACE, or vm.unprivileged_userfaultfd = 1) system
 calls work on far memory. Without it, streams and system calls that the program makes through

@@ -9,7 +9,8 @@
 //! | `io_uring_setup`, liburing | all far memory: a request is queued without a call |
 //! | `send` with `MSG_ZEROCOPY` | the message |
 //!
-//! A program with statically linked liburing makes the system calls itself, and is not recognized.
+//! A program with a statically linked liburing makes the system calls by its own instructions. It is refused
+//! before `main` (`session::surroundings`). A library that contains liburing is not recognized.
 
 use super::kernel::{always, each_part};
 use crate::next::Next;

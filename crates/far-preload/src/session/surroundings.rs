@@ -1,4 +1,5 @@
-//! Surroundings of the process that far memory depends on: a tracer, valgrind, sanitizers.
+//! Properties of the process and of its program that far memory depends on: a tracer, valgrind, sanitizers,
+//! system calls for an io_uring.
 
 use std::ffi::{CStr, c_char};
 use std::fs;
@@ -56,24 +57,30 @@ pub(crate) fn refuse_sanitizers() {
     }
 }
 
+/// Returns the headers of the program, and the difference between its addresses and those in the headers.
+fn program() -> Option<(&'static [libc::Elf64_Phdr], usize)> {
+    // SAFETY: the kernel passes the address and the number of the program's headers, all of which are in
+    // memory until the process ends.
+    let headers = unsafe {
+        let at = ptr::with_exposed_provenance::<libc::Elf64_Phdr>(libc::getauxval(libc::AT_PHDR) as usize);
+        if at.is_null() {
+            return None;
+        }
+        std::slice::from_raw_parts(at, libc::getauxval(libc::AT_PHNUM) as usize)
+    };
+    let own = headers.iter().find(|header| header.p_type == libc::PT_PHDR)?;
+    Some((headers, (headers.as_ptr() as usize).wrapping_sub(own.p_vaddr as usize)))
+}
+
 /// Searches the names of the dynamic symbols of the program.
 fn has_symbol_of_sanitizer() -> bool {
     const DT_STRTAB: usize = 5;
     const DT_STRSZ: usize = 10;
-    // SAFETY: the kernel passes the address and the number of the program's headers, all of which are in
-    // memory. The dynamic section ends with a null tag, and the loader has replaced the address of the names
-    // by their address in memory.
+    let Some((headers, base)) = program() else { return false };
+    let Some(dynamic) = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC) else { return false };
+    // SAFETY: the dynamic section is in memory and ends with a null tag, and the loader has replaced the
+    // address of the names by their address in memory.
     unsafe {
-        let at = ptr::with_exposed_provenance::<libc::Elf64_Phdr>(libc::getauxval(libc::AT_PHDR) as usize);
-        if at.is_null() {
-            return false;
-        }
-        let headers = std::slice::from_raw_parts(at, libc::getauxval(libc::AT_PHNUM) as usize);
-        let of_kind = |kind| headers.iter().find(|header| header.p_type == kind);
-        let (Some(own), Some(dynamic)) = (of_kind(libc::PT_PHDR), of_kind(libc::PT_DYNAMIC)) else {
-            return false;
-        };
-        let base = (at as usize).wrapping_sub(own.p_vaddr as usize);
         let start = base.wrapping_add(dynamic.p_vaddr as usize);
         let mut entry = ptr::with_exposed_provenance::<[usize; 2]>(start);
         let (mut names, mut bytes) = (ptr::null(), 0);
@@ -89,4 +96,53 @@ fn has_symbol_of_sanitizer() -> bool {
         let has = |known: &CStr| names.split(|&byte| byte == 0).any(|name| known.to_bytes().iter().eq(name));
         OF_SANITIZERS.into_iter().any(has) || OF_CONTAINED.into_iter().all(has)
     }
+}
+
+/// Instructions that load the number of `io_uring_setup` (425) for a system call.
+#[cfg(target_arch = "x86_64")]
+const NUMBERS: &[&[u8]] = &[b"\xb8\xa9\x01\0\0"];
+#[cfg(target_arch = "aarch64")]
+const NUMBERS: &[&[u8]] = &[b"\x28\x35\x80\x52", b"\x28\x35\x80\xd2"];
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const NUMBERS: &[&[u8]] = &[];
+/// The instruction of a system call.
+const CALL: &[u8] =
+    if cfg!(target_arch = "x86_64") { b"\x0f\x05".as_slice() } else { b"\x01\0\0\xd4".as_slice() };
+/// Largest number of bytes between the two: a compiler places the loads of the arguments there.
+const BETWEEN: usize = 24;
+
+/// Returns `true` if the program contains the instructions that create an io_uring without the C library, as
+/// a statically linked liburing does. No hook sees such a call.
+pub(super) fn makes_rings() -> bool {
+    let Some((headers, base)) = program() else { return false };
+    let readable_code = libc::PF_R | libc::PF_X;
+    headers
+        .iter()
+        .filter(|header| header.p_type == libc::PT_LOAD && header.p_flags & readable_code == readable_code)
+        .any(|header| {
+            let at = ptr::with_exposed_provenance::<u8>(base.wrapping_add(header.p_vaddr as usize));
+            // SAFETY: the loader has mapped these bytes of the program, and the program can read them.
+            makes_ring(unsafe { std::slice::from_raw_parts(at, header.p_filesz as usize) })
+        })
+}
+
+fn makes_ring(code: &[u8]) -> bool {
+    NUMBERS.iter().any(|number| {
+        let mut rest = code;
+        while let Some(at) = find(rest, number) {
+            rest = &rest[at + number.len()..];
+            let near = &rest[..rest.len().min(BETWEEN + CALL.len())];
+            if near.windows(CALL.len()).any(|bytes| bytes == CALL) {
+                return true;
+            }
+        }
+        false
+    })
+}
+
+/// Returns the offset of the first occurrence of `part`.
+fn find(bytes: &[u8], part: &[u8]) -> Option<usize> {
+    // SAFETY: both ranges are those of slices.
+    let at = unsafe { libc::memmem(bytes.as_ptr().cast(), bytes.len(), part.as_ptr().cast(), part.len()) };
+    (!at.is_null()).then(|| at as usize - bytes.as_ptr() as usize)
 }

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use azekura_far::Mechanism;
 use azekura_far::launch::Launch;
 
 use crate::support::{compiled, launch, mechanisms, run, same, server};
@@ -19,6 +20,23 @@ fn a_program_with_a_sanitizer_is_refused_before_main() {
     let said = String::from_utf8_lossy(&out.stderr);
     assert_eq!((out.status.code(), out.stdout.len()), (Some(71), 0), "{said}");
     assert!(said.contains("this program contains a sanitizer"), "{said}");
+}
+
+/// No hook sees a system call that the program makes by its own instructions.
+#[test]
+fn f1_a_program_that_makes_io_urings_by_itself_is_refused_where_the_kernel_uses_pages_meanwhile() {
+    for mechanism in mechanisms() {
+        let server = server();
+        let out = run(Command::new(compiled("ring")), Some(&Launch { mechanism, ..launch(&server) }));
+        let said = String::from_utf8_lossy(&out.stderr);
+        let pins = mechanism == Mechanism::UserfaultMove;
+        assert_eq!(
+            (out.status.code(), out.stdout.is_empty()),
+            (Some(if pins { 0 } else { 71 }), !pins),
+            "{said}"
+        );
+        assert_eq!(said.contains("creates io_urings by its own instructions"), !pins, "{said}");
+    }
 }
 
 /// A tracer that stops all threads reads far memory: it waits for no page, and the program has its result.
