@@ -5,6 +5,7 @@
 //!   hook that checks the table never lets the program close a hidden descriptor.
 
 use crate::sys;
+use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -59,16 +60,30 @@ fn copy_high(fd: RawFd) -> Option<RawFd> {
         let copy = unsafe { sys::call(libc::SYS_fcntl, arguments) };
         RawFd::try_from(copy).ok().filter(|&copy| copy >= 0)
     };
-    copy().or_else(|| {
-        // The number is above the soft limit, which is raised for the duration of the call.
-        let (soft, hard) = limits();
-        let raised = libc::rlimit { rlim_cur: hard.min(base as u64 + MOST as u64), rlim_max: hard };
-        let before = libc::rlimit { rlim_cur: soft, rlim_max: hard };
-        set_limit((&raw const raised) as usize, 0);
-        let copied = copy();
-        set_limit((&raw const before) as usize, 0);
-        copied
-    })
+    // The number is above the soft limit.
+    copy().or_else(|| with_raised_limit(copy))
+}
+
+/// Makes a call while the soft limit leaves room for the hidden descriptors, as far as the hard limit allows
+/// it.
+fn with_raised_limit<T>(call: impl FnOnce() -> T) -> T {
+    let (soft, hard) = limits();
+    let base = u64::try_from(BASE.load(Relaxed)).unwrap_or(0); // Relaxed: set before other threads exist
+    let room = soft.max(base).saturating_add(MOST as u64);
+    let raised = libc::rlimit { rlim_cur: hard.min(room), rlim_max: hard };
+    let before = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+    set_limit((&raw const raised) as usize, 0);
+    let result = call();
+    set_limit((&raw const before) as usize, 0);
+    result
+}
+
+/// Makes a call that creates a descriptor, also if the program uses all numbers up to the soft limit.
+pub(crate) fn with_room<T>(create: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    match create() {
+        Err(error) if error.raw_os_error() == Some(libc::EMFILE) => with_raised_limit(create),
+        done => done,
+    }
 }
 
 /// Returns `true` if a descriptor is a hidden one.

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,10 +39,35 @@ static long bare(long number, long a, long b, long c)
     return result;
 }
 
+/* A child process of a program that has no descriptor number left. */
+static int full(void)
+{
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = 100;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    while (open("/dev/null", O_RDONLY) >= 0) {}
+    printf("%d, parent: %ld\n", errno == EMFILE, wrong(3)), fill(5);
+    fflush(stdout);
+    if (fork() == 0) {
+        printf("child: %ld", wrong(5)), fill(7);
+        printf(" %ld\n", wrong(7));
+        fflush(stdout);
+        _exit(0);
+    }
+    int status;
+    wait(&status);
+    printf("%d, parent: %ld\n", status, wrong(5));
+    getrlimit(RLIMIT_NOFILE, &limit);
+    printf("limit: %d\n", (int)limit.rlim_cur);
+    return 0;
+}
+
 int main(int count, char **arguments)
 {
     words = malloc(SIZE);
     fill(3);
+    if (count > 1 && strcmp(arguments[1], "full") == 0) return full();
     if (count > 1) {
         bare(SYS_close_range, 3, 1 << 30, 0);
         fill(4);

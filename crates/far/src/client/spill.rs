@@ -60,7 +60,9 @@ impl Spill {
 
 /// Creates a file and unlinks it, so that the file system frees it when its last descriptor is closed.
 fn unnamed(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    let file = descriptors::with_room(|| options.open(path))?;
     std::fs::remove_file(path)?;
     Ok(file)
 }

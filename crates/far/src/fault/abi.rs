@@ -101,11 +101,11 @@ impl Userfault {
     /// Opens a userfaultfd with these features. The error is the system's reason.
     pub(crate) fn open(user_mode_only: bool, features: u64) -> io::Result<Self> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | if user_mode_only { USER_MODE_ONLY } else { 0 };
-        // SAFETY: the call accesses no memory of this process.
-        let fd = unsafe { crate::sys::call(libc::SYS_userfaultfd, [flags as usize, 0, 0, 0, 0, 0]) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let fd = descriptors::with_room(|| {
+            // SAFETY: the call accesses no memory of this process.
+            let fd = unsafe { crate::sys::call(libc::SYS_userfaultfd, [flags as usize, 0, 0, 0, 0, 0]) };
+            if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(fd) }
+        })?;
         // SAFETY: the call has just made the descriptor, and no other value owns it.
         #[expect(clippy::cast_possible_truncation, reason = "descriptors fit into 31 bits")]
         let fd = Self(Hidden::new(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }));

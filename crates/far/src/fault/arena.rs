@@ -158,11 +158,11 @@ pub(crate) struct Notifier(Hidden<OwnedFd>);
 
 impl Notifier {
     pub(crate) fn new() -> io::Result<Self> {
-        // SAFETY: the call accesses no memory of this process.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let fd = descriptors::with_room(|| {
+            // SAFETY: the call accesses no memory of this process.
+            let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+            if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(fd) }
+        })?;
         // SAFETY: the call has just made the descriptor, and no other value owns it.
         Ok(Self(Hidden::new(unsafe { OwnedFd::from_raw_fd(fd) })))
     }

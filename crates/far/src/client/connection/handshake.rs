@@ -1,6 +1,6 @@
 //! Connection setup: connects to a memory server, proves the key, and opens or resumes a session.
 
-use crate::descriptors::Hidden;
+use crate::descriptors::{Hidden, with_room};
 use crate::wire::auth::{self, AuthError, AuthKey, Handshake};
 use crate::wire::{HEADER, Header, Kind, Open, Opened};
 use std::io::{self, Read, Write};
@@ -81,7 +81,7 @@ pub(super) struct OpenedSession {
 pub(super) fn dial(server: &str, stall: Duration) -> Result<TcpStream, ConnectError> {
     let failed = |source| ConnectError::Connect { server: server.into(), source };
     let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
-    for address in server.to_socket_addrs().map_err(failed)? {
+    for address in with_room(|| server.to_socket_addrs()).map_err(failed)? {
         match dial_to(address, stall) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
@@ -92,7 +92,7 @@ pub(super) fn dial(server: &str, stall: Duration) -> Result<TcpStream, ConnectEr
 
 /// Connects to a known address.
 pub(super) fn dial_to(address: SocketAddr, within: Duration) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&address, within)?;
+    let stream = with_room(|| TcpStream::connect_timeout(&address, within))?;
     // On the loopback interface, a socket can connect to itself if its port has no listener.
     if stream.local_addr()? == address {
         return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "no server listens there"));
