@@ -259,3 +259,33 @@ fn what_cannot_be_is_refused_with_what_to_do() {
             .contains("1073741824 bytes wanted, 67108864 are available here")
     );
 }
+
+/// Returns the flags of the mapping that contains an address, each between blanks.
+fn flags_at(address: usize) -> String {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let place = |line: &str| {
+        let (start, rest) = line.split_once('-')?;
+        let (end, _) = rest.split_once(' ')?;
+        Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
+    };
+    let mut lines =
+        maps.lines().skip_while(|line| !place(line).is_some_and(|place| place.contains(&address)));
+    let flags = lines.find_map(|line| line.strip_prefix("VmFlags:")).unwrap();
+    format!("{flags} ")
+}
+
+/// The core file of a program would be as long as `--max-far`.
+#[test]
+fn core_files_exclude_far_memory_and_include_the_pages_that_left_it() {
+    with_each_mechanism(|mechanism| {
+        let server = server();
+        let memory = setting(&server).mechanism(mechanism).build().unwrap();
+        let first = memory.as_ptr() as usize;
+        let is_excluded = |address: usize| flags_at(address).contains(" dd ");
+        assert!(is_excluded(first), "{mechanism}: {}", flags_at(first));
+        // SAFETY: this thread holds no lock, and the page stays mapped.
+        unsafe { memory.unmanage(first..first + PAGE) };
+        assert!(!is_excluded(first), "{mechanism}: {}", flags_at(first));
+        assert!(is_excluded(first + PAGE), "{mechanism}: {}", flags_at(first + PAGE));
+    });
+}

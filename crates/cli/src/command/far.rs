@@ -47,6 +47,8 @@ calls work on far memory. Without it, streams and system calls that the program 
 functions of the C library work; system calls inside the C library do not, such as waits for a
 mutex in far memory.
 
+Core files exclude far memory, because they would be as long as --max-far.
+
 The exit code is that of the program, or 71 if far memory could not be set up or pages were lost
 with a server.";
 

@@ -29,7 +29,7 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps private zeroed memory that is allocated when it is touched and does not count as committed.
     pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
-        Self::reserve(bytes, libc::PROT_READ | libc::PROT_WRITE)
+        Ok(Self::reserve(bytes, libc::PROT_READ | libc::PROT_WRITE)?.without_core())
     }
 
     /// Maps a memory file.
@@ -46,7 +46,15 @@ impl Mapping {
                 0,
             )
         };
-        if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapping) }
+        if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapping.without_core()) }
+    }
+
+    /// Excludes the mapping from core files. A core file would be as long as the region, and the kernel would
+    /// allocate the pages of a memory file while it writes them.
+    fn without_core(self) -> Self {
+        // If this fails, core files are longer.
+        let _ = self.advise(libc::MADV_DONTDUMP);
+        self
     }
 
     /// Maps new memory in place of existing memory.

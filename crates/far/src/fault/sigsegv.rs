@@ -265,6 +265,8 @@ impl Backend for SigsegvBackend {
         if moved < 0 {
             return Err(io::Error::last_os_error());
         }
+        // If this fails, the pages are missing in core files.
+        let _ = super::arena::advise(to, bytes, libc::MADV_DODUMP);
         self.unmanaged.add(pages);
         Ok(())
     }

@@ -313,6 +313,8 @@ impl Backend for UserfaultBackend {
             self.uffd.write_protect(at as usize, bytes, 0)?;
             self.uffd.unregister(at as usize, bytes)?;
             advise(at, bytes, libc::MADV_DOFORK)?;
+            // If this fails, the pages are missing in core files.
+            let _ = advise(at, bytes, libc::MADV_DODUMP);
             self.region.unmanaged().add(pages);
         }
         Ok(())
