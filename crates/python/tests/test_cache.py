@@ -1,5 +1,6 @@
 """`azekura.cache`: a random model, threads, transactions, processes, openings; and diskcache's own tests."""
 
+import gc
 import os
 import pathlib
 import pickle
@@ -128,6 +129,87 @@ def test_a_write_waits_for_its_timeout(tmp_path):
         cache["a"] = 2
         holder.join()
         assert cache["a"] == 2 and cache["held"] == 1
+
+
+def test_equal_tuples_are_one_key_whether_or_not_their_parts_are_one_object(cache):
+    one = "".join(["a", "b"])
+    other = "".join(["a", "b"])
+    assert one is not other
+    cache[(one, one)] = 1
+    assert cache[(one, other)] == 1 and len(cache) == 1
+    calls = []
+    join = cache.memoize()(lambda *args: calls.append(args))
+    join(one, one)
+    join(one, other)
+    assert len(calls) == 1
+    cyclic = []
+    cyclic.append((cyclic,))
+    cache[(1, 2, id(cache))] = 2
+    cache.set(cyclic[0], 3)
+    assert cache[cyclic[0]] == 3
+
+
+def test_the_collector_frees_a_cache_while_another_one_opens(tmp_path, monkeypatch):
+    real = azekura.open
+
+    def collect_and_open(directory):
+        gc.collect()
+        return real(directory)
+
+    def work():
+        cyclic = [Cache(tmp_path / "freed")]
+        cyclic.append(cyclic)
+        gc.disable()
+        del cyclic
+        monkeypatch.setattr(azekura, "open", collect_and_open)
+        with Cache(tmp_path / "other") as other:
+            other["a"] = 1
+        gc.enable()
+        done.set()
+
+    done = threading.Event()
+    threading.Thread(target=work, daemon=True).start()
+    assert done.wait(60)
+    real(tmp_path / "freed").close()  # the cache has closed it
+
+
+def test_a_close_that_a_transaction_refuses_can_be_repeated(tmp_path):
+    cache, other = Cache(tmp_path / "c", timeout=float("inf")), Cache(tmp_path / "c")
+    with cache.transact():
+        cache["a"] = 1
+        other.close()
+        with pytest.raises(azekura.Busy):
+            cache.close()
+        assert Cache(tmp_path / "c")["a"] == 1
+    cache.close()
+    gc.collect()
+    azekura.open(tmp_path / "c").close()
+    assert cache["a"] == 1  # opens again
+    threads = [threading.Thread(target=cache.close) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    azekura.open(tmp_path / "c").close()
+
+
+def test_a_program_ends_quietly_while_a_daemon_thread_is_in_a_transaction(tmp_path):
+    program = f"""
+import threading
+from azekura.cache import Cache
+
+def hold():
+    with cache.transact():
+        cache["a"] = 1
+        entered.set()
+        threading.Event().wait()
+
+cache, entered = Cache({str(tmp_path / "c")!r}), threading.Event()
+threading.Thread(target=hold, daemon=True).start()
+entered.wait()
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_queues_from_both_ends(cache):

@@ -15,6 +15,7 @@ milliseconds, but never a part of one. Values are pickled: open only caches of p
 """
 
 import atexit
+import collections
 import contextlib
 import functools
 import io
@@ -63,6 +64,20 @@ def _number(bits):
     return struct.unpack(">d", struct.pack(">Q", bits))[0]
 
 
+def _pickled_key(key):
+    """Pickles a key without references to its earlier parts, so that the bytes do not depend on whether two
+    equal parts are one object."""
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file, protocol=4)
+    pickler.fast = True
+    try:
+        pickler.dump(key)
+    except (RecursionError, ValueError):
+        # A key that contains itself needs references.
+        return pickle.dumps(key, protocol=4)
+    return file.getvalue()
+
+
 def _key_bytes(key):
     """Encodes a key so that equal numbers, texts and bytes have equal encodings."""
     kind = type(key)
@@ -79,7 +94,7 @@ def _key_bytes(key):
     elif kind is bytes:
         encoded = b"3" + key
     if encoded is None:
-        encoded = b"4" + pickle.dumps(key, protocol=4)
+        encoded = b"4" + _pickled_key(key)
     if len(encoded) > _LONGEST_KEY:
         return b"5" + encoded[:64] + sha256(encoded).digest()
     return encoded
@@ -146,6 +161,8 @@ class _Store:
 
     _open = {}
     _registry = threading.Lock()
+    # Directory and store of each `Cache` object that was freed, until the store is left.
+    _freed = collections.deque()
 
     def __init__(self, directory):
         self.db = azekura.open(directory)
@@ -165,33 +182,68 @@ class _Store:
         self.clock = itertools.count(1 + max(seq, rank))
 
     @classmethod
-    def of(cls, directory):
+    def enter(cls, cache):
+        """Opens the store of a `Cache` object, unless it is open."""
         with cls._registry:
-            store = cls._open.get(directory)
-            if store is None:
-                store = cls._open[directory] = cls(directory)
-            store.users += 1
-            return store
+            if cache._opened is None or cache._pid != os.getpid():
+                directory = cache._directory
+                store = cls._open.get(directory)
+                if store is None:
+                    store = cls._open[directory] = cls(directory)
+                store.users += 1
+                cache._pid, cache._opened = os.getpid(), store
+            opened = cache._opened
+        cls.leave_freed()
+        return opened
 
     @classmethod
-    def leave(cls, directory):
+    def leave(cls, cache):
+        """Closes the store of a `Cache` object if no other object uses it. After `Busy`, the store is still
+        open."""
         with cls._registry:
-            store = cls._open[directory]
-            store.users -= 1
-            if store.users == 0:
-                del cls._open[directory]
+            if cache._opened is not None:
+                cls._release(cache._directory, cache._opened)
+                cache._opened = None
+        cls.leave_freed()
+
+    @classmethod
+    def _release(cls, directory, store):
+        if cls._open.get(directory) is not store:
+            return  # `close_all` has closed it
+        if store.users == 1:
+            del cls._open[directory]
+            try:
                 store.db.close()
+            except azekura.Busy:
+                cls._open[directory] = store
+                raise
+        store.users -= 1
+
+    @classmethod
+    def leave_freed(cls, *freed):
+        """Leaves the stores of `Cache` objects that were freed. The garbage collector frees objects at any
+        place, also while this thread holds `_registry`. The holder then leaves the stores later."""
+        cls._freed.extend(freed)
+        while cls._freed and cls._registry.acquire(blocking=False):
+            try:
+                with contextlib.suppress(IndexError, azekura.Busy):
+                    cls._release(*cls._freed.popleft())
+            finally:
+                cls._registry.release()
 
     @classmethod
     def close_all(cls):
         with cls._registry:
             while cls._open:
-                cls._open.popitem()[1].db.close()
+                # The transaction of a daemon thread may be open.
+                with contextlib.suppress(azekura.Busy):
+                    cls._open.popitem()[1].db.close()
 
     @classmethod
     def after_fork(cls):
         """The child of a fork cannot use the stores of its parent."""
         cls._open = {}
+        cls._freed = collections.deque()
         cls._registry = threading.Lock()
 
 
@@ -231,8 +283,8 @@ class Cache:
         self._check_policy(eviction_policy)
         self.size_limit, self.cull_limit, self.eviction_policy = size_limit, cull_limit, eviction_policy
         self.statistics, self.tag_index = statistics, tag_index
-        self._pid = os.getpid()
-        self._opened = _Store.of(self._directory)
+        self._pid, self._opened = os.getpid(), None
+        _Store.enter(self)
 
     @staticmethod
     def _check_policy(policy):
@@ -250,10 +302,10 @@ class Cache:
     @property
     def _store(self):
         # After `close`, and in the child of a fork, the next call opens the store again.
-        if self._opened is None or self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._opened = _Store.of(self._directory)
-        return self._opened
+        opened = self._opened
+        if opened is None or self._pid != os.getpid():
+            opened = _Store.enter(self)
+        return opened
 
     # Transactions.
 
@@ -262,7 +314,7 @@ class Cache:
         """Runs the calls of the `with` block as one transaction: other threads see all of them or none, and
         an exception rolls them back. Other writers wait. Blocks can be nested."""
         store = self._store
-        while not store.lock.acquire(timeout=max(self._timeout, 0)):
+        while not store.lock.acquire(timeout=min(max(self._timeout, 0), threading.TIMEOUT_MAX)):
             if not retry:
                 raise Timeout(f"{self._directory}: another thread has written for {self._timeout} s")
         try:
@@ -709,10 +761,10 @@ class Cache:
         return self._table("totals").get("rows", 0)
 
     def close(self):
-        """Closes the store if no other object of this process uses it. A later call opens it again."""
-        if self._opened is not None and self._pid == os.getpid():
-            self._opened = None
-            _Store.leave(self._directory)
+        """Closes the store if no other object of this process uses it. A later call opens it again. Raises
+        `Busy`, and closes nothing, while a thread is in a transaction."""
+        if self._pid == os.getpid():
+            _Store.leave(self)
 
     def __enter__(self):
         return self
@@ -721,8 +773,9 @@ class Cache:
         self.close()
 
     def __del__(self):
-        if self.__dict__.get("_opened") is not None and self._directory in _Store._open:
-            self.close()
+        store = self.__dict__.get("_opened")
+        if store is not None and self._pid == os.getpid():
+            _Store.leave_freed((self._directory, store))
 
     def __getstate__(self):
         return self._directory, self._timeout, {name: getattr(self, name) for name in _SETTINGS}
