@@ -159,10 +159,10 @@ class _Store:
     of the thread that holds `lock`.
     """
 
-    _open = {}
+    _open: dict = {}
     _registry = threading.Lock()
     # Directory and store of each `Cache` object that was freed, until the store is left.
-    _freed = collections.deque()
+    _freed: collections.deque = collections.deque()
 
     def __init__(self, directory):
         self.db = azekura.open(directory)
