@@ -38,6 +38,8 @@ _POLICIES = ("least-recently-stored", "least-recently-used", "least-frequently-u
 _QUEUE_MIDDLE = 500_000_000_000_000
 # A longer key is stored by its hash; the record has the key itself.
 _LONGEST_KEY = 900
+# Keys that an iterator reads at once.
+_BATCH = 256
 
 
 class Timeout(azekura.Busy):
@@ -222,14 +224,19 @@ class _Store:
     @classmethod
     def leave_freed(cls, *freed):
         """Leaves the stores of `Cache` objects that were freed. The garbage collector frees objects at any
-        place, also while this thread holds `_registry`. The holder then leaves the stores later."""
+        place, also while this thread holds `_registry`. A later call then leaves the stores."""
         cls._freed.extend(freed)
-        while cls._freed and cls._registry.acquire(blocking=False):
-            try:
-                with contextlib.suppress(IndexError, azekura.Busy):
-                    cls._release(*cls._freed.popleft())
-            finally:
-                cls._registry.release()
+        if not cls._freed or not cls._registry.acquire(blocking=False):
+            return
+        try:
+            for _ in range(len(cls._freed)):
+                left = cls._freed.popleft()
+                try:
+                    cls._release(*left)
+                except azekura.Busy:
+                    cls._freed.append(left)
+        finally:
+            cls._registry.release()
 
     @classmethod
     def close_all(cls):
@@ -331,16 +338,31 @@ class Cache:
         finally:
             store.lock.release()
 
+    @staticmethod
+    def _own_tx(store):
+        """Returns the transaction of this thread, or None."""
+        if store.tx is not None and store.lock.acquire(blocking=False):
+            try:
+                return store.tx
+            finally:
+                store.lock.release()
+        return None
+
     def _table(self, table):
         """Returns `table` of the store: in the transaction of this thread, if there is one."""
         store = self._store
-        if store.tx is not None and store.lock.acquire(blocking=False):
-            try:
-                if store.tx is not None:
-                    return store.tx[getattr(store, table)]
-            finally:
-                store.lock.release()
-        return getattr(store, table)
+        tx = self._own_tx(store)
+        return getattr(store, table) if tx is None else tx[getattr(store, table)]
+
+    def _batch(self, table, part, start, end, reverse):
+        """Returns the first keys or items of a range, at most `_BATCH`. Outside a transaction, they come from
+        a snapshot: with the locks of a scan, a writer could meet a conflict."""
+        store = self._store
+        tx = self._own_tx(store)
+        with contextlib.ExitStack() as open_snapshot:
+            source = tx or open_snapshot.enter_context(store.db.snapshot())
+            rows = getattr(source[getattr(store, table)], part)(start, end, reverse=reverse)
+            return list(itertools.islice(rows, _BATCH))
 
     # Rows; the caller has begun a transaction.
 
@@ -739,17 +761,27 @@ class Cache:
 
     def iterkeys(self, reverse=False):
         """Iterates over the keys in their order: numbers, texts, bytes, others."""
-        for encoded in self._table("rows").keys(reverse=reverse):
-            yield self._decoded(encoded)
+        start, end = b"", None
+        while batch := self._batch("rows", "keys", start, end, reverse):
+            yield from map(self._decoded, batch)
+            if reverse:
+                end = batch[-1]
+            else:
+                start = batch[-1] + b"\0"
 
     def _decoded(self, encoded):
         return _key(encoded, lambda: self._load(encoded) or _NO_RECORD)
 
     def _in_order_of_insertion(self, reverse):
-        last = self._table("sequence").last()
-        end = 0 if last is None else last[0] + 1
-        for encoded in self._table("sequence").values(end=end, reverse=reverse):
-            yield self._decoded(encoded)
+        # Keys that are inserted during the iteration have greater numbers.
+        start, end = 0, next(self._store.clock)
+        while batch := self._batch("sequence", "items", start, end, reverse):
+            for number, encoded in batch:
+                yield self._decoded(encoded)
+            if reverse:
+                end = number
+            else:
+                start = number + 1
 
     def __iter__(self):
         return self._in_order_of_insertion(False)
