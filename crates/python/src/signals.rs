@@ -5,6 +5,7 @@
 //! ends, and [`without_gil`](crate::errors::without_gil) raises the exception.
 
 use std::cell::Cell;
+use std::process;
 use std::time::{Duration, Instant};
 
 use azekura::Error;
@@ -18,17 +19,23 @@ const STEP: usize = 1024;
 thread_local! {
     /// The exception of a signal handler that ran inside the present call of the store.
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
-    /// `true` in Python's main thread; `None`: not known yet.
-    static IS_MAIN: Cell<Option<bool>> = const { Cell::new(None) };
+    /// `true` in Python's main thread, and the process of this answer: in a forked child, the thread that
+    /// forked is the main thread. `None`: not known yet.
+    static IS_MAIN: Cell<Option<(bool, u32)>> = const { Cell::new(None) };
     /// Time of the last run of the handlers.
     static RAN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
+/// Returns `true` in Python's main thread, and `None` if this is not known yet.
+fn is_main() -> Option<bool> {
+    IS_MAIN.get().and_then(|(is_main, process)| (process == process::id()).then_some(is_main))
+}
+
 fn run_handlers(py: Python<'_>) -> PyResult<()> {
-    if IS_MAIN.get().is_none() {
+    if is_main().is_none() {
         let threading = py.import("threading")?;
         let main = threading.call_method0("main_thread")?.getattr("ident")?;
-        IS_MAIN.set(Some(main.eq(threading.call_method0("get_ident")?)?));
+        IS_MAIN.set(Some((main.eq(threading.call_method0("get_ident")?)?, process::id())));
     }
     py.check_signals()
 }
@@ -36,7 +43,7 @@ fn run_handlers(py: Python<'_>) -> PyResult<()> {
 /// Runs the handlers of signals that have arrived. Returns `true` if one of them has raised an exception, now
 /// or earlier in this call of the store.
 pub(crate) fn is_raised() -> bool {
-    if IS_MAIN.get() == Some(false) {
+    if is_main() == Some(false) {
         return false;
     }
     if RAN.get().is_some_and(|ran| ran.elapsed() < INTERVAL) {

@@ -269,6 +269,38 @@ def test_a_thread_that_is_not_the_main_one_waits_through_signals(db):
     thread.join(60)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_signal_ends_a_wait_in_a_child_that_a_thread_has_forked(db, tmp_path):
+    rows = db.table("t", key=int)
+    rows.update((n, b"") for n in range(5000))
+
+    def wait_in_child():
+        with azekura.open(tmp_path / "child") as own:
+            holder = own.begin()
+            holder.table("t")[b"a"] = b"1"
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            raised_in(0.2, lambda: own.table("t").get(b"a"))
+            holder.abort()
+
+    def fork():
+        assert len(rows) == 5000  # this call asks whether the thread is the main one
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            try:
+                wait_in_child()
+                os._exit(7)
+            finally:
+                os._exit(1)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    codes = []
+    thread = threading.Thread(target=fork)
+    thread.start()
+    thread.join()
+    assert codes == [7]
+
+
 def test_a_signal_ends_long_calls(db, tmp_path):
     rows = db.table("t", key=int)
     for first in range(0, 200_000, 20_000):
