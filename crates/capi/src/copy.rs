@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 
 use super::{
-    Restore, azk_db, azk_error, azk_progress, azk_status, free, guarded, handle, options, text, text_or_empty,
+    Restore, azk_db, azk_error, azk_progress, azk_status, free, guarded, options, shared, text, text_or_empty,
 };
 
 /// Makes a backup in the new directory `to` while transactions continue. Options: `rate` (bytes per second);
@@ -23,7 +23,7 @@ pub unsafe extern "C" fn azk_backup(
 ) -> azk_status {
     guarded(error, || {
         // SAFETY: CAPI-1, CAPI-2.
-        let (db, to) = unsafe { (handle(db, "db")?, text(to, "to")?) };
+        let (db, to) = unsafe { (shared(db, "db")?, text(to, "to")?) };
         // SAFETY: CAPI-2.
         let options = unsafe { text_or_empty(options, "options")? };
         let mut rate = None;

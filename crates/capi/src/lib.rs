@@ -154,10 +154,16 @@ fn null(name: &str) -> Error {
     Error::Invalid(format!("argument {name} is null"))
 }
 
-/// Borrows the object of a handle.
+/// Borrows the object of a handle that one thread at a time uses.
 unsafe fn handle<'a, T>(pointer: *mut T, name: &str) -> Result<&'a mut T, Error> {
     // SAFETY: CAPI-1, which the caller of this function guarantees.
     unsafe { pointer.as_mut() }.ok_or_else(|| null(name))
+}
+
+/// Borrows the object of a handle that several threads may use at once.
+unsafe fn shared<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Error> {
+    // SAFETY: CAPI-1, which the caller of this function guarantees.
+    unsafe { pointer.as_ref() }.ok_or_else(|| null(name))
 }
 
 /// Borrows a string argument.
@@ -180,6 +186,10 @@ unsafe fn bytes<'a>(slice: azk_slice, name: &str) -> Result<&'a [u8], Error> {
     match (slice.data.is_null(), slice.len) {
         (true, 0) => Ok(&[]),
         (true, _) => Err(null(name)),
+        // No memory has that many bytes, but a negative number that becomes a `size_t` does.
+        (false, len) if isize::try_from(len).is_err() => Err(Error::Invalid(format!(
+            "argument {name} has a length of {len} bytes; no memory has that many"
+        ))),
         // SAFETY: CAPI-2.
         (false, len) => Ok(unsafe { std::slice::from_raw_parts(slice.data, len) }),
     }
@@ -256,7 +266,7 @@ pub unsafe extern "C" fn azk_open(
 pub unsafe extern "C" fn azk_close(db: *mut azk_db, error: *mut *mut azk_error) -> azk_status {
     guarded(error, || {
         // SAFETY: CAPI-1.
-        unsafe { handle(db, "db")? }.db.close()?;
+        unsafe { shared(db, "db")? }.db.close()?;
         // SAFETY: CAPI-1: the handle is taken back here.
         drop(unsafe { Box::from_raw(db) });
         Ok(())
@@ -276,7 +286,7 @@ pub unsafe extern "C" fn azk_begin(
 ) -> azk_status {
     guarded(error, || {
         // SAFETY: CAPI-1.
-        let db = unsafe { handle(db, "db")? };
+        let db = unsafe { shared(db, "db")? };
         if tx.is_null() {
             return Err(null("tx"));
         }
@@ -427,7 +437,7 @@ pub unsafe extern "C" fn azk_snapshot_open(
 ) -> azk_status {
     guarded(error, || {
         // SAFETY: CAPI-1.
-        let db = unsafe { handle(db, "db")? };
+        let db = unsafe { shared(db, "db")? };
         if snapshot.is_null() {
             return Err(null("snapshot"));
         }

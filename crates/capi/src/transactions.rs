@@ -14,7 +14,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::{
     azk_db, azk_error, azk_error_free, azk_slice, azk_status, azk_tx, free, guarded, handle, null, options,
-    put, read_row, take, text, text_or_empty, with_tx,
+    put, read_row, shared, take, text, text_or_empty, with_tx,
 };
 
 /// Largest number of times that `azk_retry` runs its function; after the last run it returns the conflict.
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn azk_retry(
         let mut of_body = azk_status::AZK_OK;
         let ended = guarded(&raw mut failed, || {
             // SAFETY: CAPI-1.
-            let db = unsafe { handle(db, "db")? };
+            let db = unsafe { shared(db, "db")? };
             let body = body.ok_or_else(|| null("body"))?;
             let tx = Box::into_raw(begin(&db.db, "")?);
             let mut error = ptr::null_mut();
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn azk_begin_with(
 ) -> azk_status {
     guarded(error, || {
         // SAFETY: CAPI-1, CAPI-2.
-        let (db, options) = unsafe { (handle(db, "db")?, text_or_empty(options, "options")?) };
+        let (db, options) = unsafe { (shared(db, "db")?, text_or_empty(options, "options")?) };
         if tx.is_null() {
             return Err(null("tx"));
         }
@@ -382,5 +382,5 @@ pub unsafe extern "C" fn azk_drop_table(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn azk_checkpoint(db: *mut azk_db, error: *mut *mut azk_error) -> azk_status {
     // SAFETY: CAPI-1.
-    guarded(error, || unsafe { handle(db, "db")? }.db.checkpoint())
+    guarded(error, || unsafe { shared(db, "db")? }.db.checkpoint())
 }

@@ -1,11 +1,11 @@
-//! Tests of cursors with wrong arguments.
+//! Tests of calls with wrong arguments.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::ptr;
 
 use azekura_c::{
-    azk_abort, azk_begin, azk_close, azk_cursor_close, azk_next, azk_open, azk_put, azk_range, azk_slice,
-    azk_status,
+    azk_abort, azk_begin, azk_close, azk_cursor_close, azk_error_free, azk_error_message, azk_get, azk_next,
+    azk_open, azk_put, azk_range, azk_slice, azk_status,
 };
 
 const OK: azk_status = azk_status::AZK_OK;
@@ -42,5 +42,34 @@ fn a_refused_call_does_not_move_the_cursor() {
         azk_cursor_close(cursor);
         assert_eq!(azk_abort(tx, error), OK);
         assert_eq!(azk_close(db, error), OK);
+    }
+}
+
+#[test]
+fn a_length_that_was_negative_is_refused() {
+    let scratch = tempfile::tempdir().expect("is made");
+    let path = scratch.path().join("db").to_str().map(CString::new).expect("UTF-8").expect("no zero byte");
+    let (mut db, mut tx, mut cursor) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+    let (mut value, mut found, mut error) = (slice(b""), 0, ptr::null_mut());
+    let table = c"t".as_ptr();
+    // SAFETY: CAPI-1, CAPI-2: the handles are those of the calls before; the wrong lengths are refused.
+    unsafe {
+        assert_eq!(azk_open(path.as_ptr(), ptr::null(), &raw mut db, ptr::null_mut()), OK);
+        assert_eq!(azk_begin(db, &raw mut tx, ptr::null_mut()), OK);
+        for len in [usize::MAX, isize::MAX as usize + 1] {
+            let wrong = azk_slice { data: b"x".as_ptr(), len };
+            let refused = [
+                azk_put(tx, table, wrong, slice(b"1"), &raw mut error),
+                azk_put(tx, table, slice(b"1"), wrong, ptr::null_mut()),
+                azk_get(tx, table, wrong, &raw mut value, &raw mut found, ptr::null_mut()),
+                azk_range(tx, table, &raw const wrong, ptr::null(), 0, &raw mut cursor, ptr::null_mut()),
+            ];
+            assert_eq!(refused, [azk_status::AZK_INVALID; 4]);
+            let message = CStr::from_ptr(azk_error_message(error)).to_str().expect("UTF-8").to_owned();
+            assert!(message.contains("argument key has a length of"), "{message}");
+            azk_error_free(error);
+        }
+        assert_eq!(azk_abort(tx, ptr::null_mut()), OK);
+        assert_eq!(azk_close(db, ptr::null_mut()), OK);
     }
 }
