@@ -349,7 +349,8 @@ impl Snapshot {
     }
 }
 
-#[pymodule]
+// Free-threaded Python enables its GIL for this module, because no test has run without a GIL.
+#[pymodule(gil_used = true)]
 #[pyo3(name = "_azekura")]
 fn azekura_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Database>()?;
