@@ -1,6 +1,8 @@
 """The mapping tests of CPython, run on tables of a database, of a transaction and in `azekura.dbm`."""
 
 import os
+import queue
+import threading
 import unittest
 
 import azekura
@@ -40,6 +42,66 @@ def test_cpythons_tests_of_dbm(tmp_path, monkeypatch):
     unittest.defaultTestLoader.loadTestsFromTestCase(kind).run(result)
     assert result.testsRun >= 12
     assert result.wasSuccessful(), result.errors + result.failures
+
+
+def test_popitem_waits_where_all_rows_are_locked(tmp_path):
+    with azekura.open(tmp_path / "d") as db:
+        rows, popped = db.table("t", key=int, value=int), queue.Queue()
+        rows.update({1: 1, 2: 2})
+        with pytest.raises(ZeroDivisionError):
+            with db.begin() as tx:
+                tx[rows].update({1: 3, 2: 4})
+                thread = threading.Thread(target=lambda: popped.put(rows.popitem()))
+                thread.start()
+                with pytest.raises(queue.Empty):
+                    popped.get(timeout=0.3)
+                1 // 0
+        assert popped.get(timeout=60) == (1, 1)
+        thread.join()
+        assert rows.popitem() == (2, 2)
+        with pytest.raises(KeyError):
+            rows.popitem()
+
+
+def test_dbm_in_threads(tmp_path):
+    with azekura.dbm.open(tmp_path / "d", "c") as db:
+        popped, failed = [], []
+
+        def work(call):
+            try:
+                for number in range(100):
+                    db[str(number % 3)] = "x"
+                    popped.append(call())
+            except BaseException as error:
+                failed.append(error)
+
+        calls = [lambda: db.pop("1", b"none"), lambda: db.pop("1", b"none"), lambda: len(db.keys())]
+        threads = [threading.Thread(target=work, args=(call,)) for call in calls]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failed and len(popped) == 300
+        while db:
+            assert db.popitem()[1] == b"x"
+        with pytest.raises(KeyError):
+            db.popitem()
+
+
+def test_a_dbm_close_that_is_refused_can_be_repeated(tmp_path):
+    db = azekura.dbm.open(tmp_path / "d", "c")
+    snapshot = db._db.snapshot()
+    with pytest.raises(azekura.dbm.error, match="in use"):
+        db.close()
+    db["a"] = "1"
+    snapshot.close()
+    db.close()
+    db.close()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    with azekura.dbm.open(tmp_path / "link", "n") as db:
+        db["a"] = "1"
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "empty" / "CONTROL").exists()
 
 
 def test_dbm_empties_no_store_that_is_in_use(tmp_path):

@@ -110,10 +110,14 @@ def pop(self, key, default=MISSING):
 
 
 def popitem(self):
-    """Removes the row with the least key and returns it as (key, value). Raises KeyError if there is none."""
+    """Removes the row with the least key that no other transaction has locked, and returns it as (key, value).
+    Waits if there are only locked rows, and raises KeyError if there are none."""
     row = self.pop_first()
-    if row is None:
-        raise KeyError("the table is empty")
+    while row is None:
+        least = next(iter(self), MISSING)
+        if least is MISSING:
+            raise KeyError("the table is empty")
+        row = self._take(least)
     return row
 
 

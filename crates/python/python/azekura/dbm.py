@@ -94,6 +94,14 @@ class _Rows(collections.abc.MutableMapping):
         return self._open().setdefault(_bytes(key), _bytes(default))
 
     @_raises_error
+    def pop(self, key, *default):
+        return self._open().pop(_bytes(key), *default)
+
+    @_raises_error
+    def popitem(self):
+        return self._open().popitem()
+
+    @_raises_error
     def update(self, other=(), /, **rows):
         pairs = dict(other, **rows).items()
         self._open().update((_bytes(key), _bytes(value)) for key, value in pairs)
@@ -123,10 +131,13 @@ class _Rows(collections.abc.MutableMapping):
         """Does nothing: the store reuses the space of removed rows."""
         self._open()
 
+    @_raises_error
     def close(self):
-        self._rows, db, self._db = None, self._db, None
+        """Closes the database. While another thread uses it, raises `error` and leaves it open."""
+        db = self._db
         if db is not None:
             db.close()
+            self._rows = self._db = None
 
     def __enter__(self):
         return self
@@ -155,7 +166,9 @@ def open(file, flag="r", mode=0o666):
     if flag[:1] not in ("r", "w", "c", "n"):
         raise ValueError('flag is "r", "w", "c" or "n"')
     path = os.fsdecode(file)
-    if flag[0] == "n" and os.path.lexists(path):
+    if flag[0] == "n":
+        path = os.path.realpath(path)
+    if flag[0] == "n" and os.path.exists(path):
         is_store = os.path.isdir(path) and os.path.exists(os.path.join(path, "CONTROL"))
         if is_store:
             db = _emptied(path)
