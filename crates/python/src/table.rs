@@ -543,13 +543,13 @@ impl Table {
     /// Removes the row with the least key that no other transaction has locked, and returns it as (key,
     /// value). Returns None if there is no such row.
     fn pop_first(slf: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Option<Py<PyTuple>>> {
-        slf.as_super().view.removed(py, |table| table.pop_first())
+        slf.as_super().view.removed(py, |table| table.skip_locked().pop_first())
     }
 
     /// Removes the row with the greatest key that no other transaction has locked, and returns it as (key,
     /// value). Returns None if there is no such row.
     fn pop_last(slf: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Option<Py<PyTuple>>> {
-        slf.as_super().view.removed(py, |table| table.pop_last())
+        slf.as_super().view.removed(py, |table| table.skip_locked().pop_last())
     }
 
     /// Removes the rows of a range and returns their number.

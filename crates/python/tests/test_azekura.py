@@ -96,6 +96,19 @@ def test_threads_count_without_a_lost_update(db):
     assert db.table("counters")[b"n"] == b"%d" % (threads * each)
 
 
+def test_consumers_pop_different_rows_without_a_wait(db):
+    jobs = db.table("jobs", key=int, value=int)
+    jobs.update({n: n for n in range(6)})
+    one, other = db.begin(lock_timeout=10), db.begin(lock_timeout=10)
+    assert one[jobs].pop_first() == (0, 0) and one[jobs].pop_last() == (5, 5)
+    assert other[jobs].pop_first() == (1, 1) and other[jobs].pop_last() == (4, 4)
+    assert jobs.pop_first() == (2, 2) and jobs.popitem() == (3, 3)
+    assert jobs.pop_first() is None
+    one.abort()
+    other.commit()
+    assert list(jobs) == [0, 5]
+
+
 def test_a_thread_that_waits_for_a_lock_holds_no_gil(db):
     db.table("t")[b"a"] = b"0"
     holder = db.begin()
