@@ -1,6 +1,6 @@
 //! Transactions and savepoints.
 
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, ThreadId};
 
 use pyo3::exceptions::{PyResourceWarning, PyRuntimeError};
@@ -10,7 +10,10 @@ use crate::errors::{Closed, without_gil};
 use crate::table::{Definition, Scope, Table};
 use crate::ticket::Ticket;
 
-pub(crate) type SharedTx = Arc<Mutex<Option<OpenTx>>>;
+pub(crate) type SharedTx = Arc<TxCell>;
+
+/// A transaction that has not ended, or `None`. A Python transaction, its tables and their iterators share it.
+pub(crate) struct TxCell(Mutex<Option<OpenTx>>);
 
 /// A transaction that has not ended.
 pub(crate) struct OpenTx {
@@ -35,7 +38,7 @@ pub(crate) fn opened(open: &mut Option<OpenTx>) -> PyResult<&mut azekura::Transa
 
 /// Locks a transaction, which only one thread at a time can use.
 pub(crate) fn lock(tx: &SharedTx) -> PyResult<MutexGuard<'_, Option<OpenTx>>> {
-    match tx.try_lock() {
+    match tx.0.try_lock() {
         Ok(open) => Ok(open),
         Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err("another thread uses this transaction")),
         Err(TryLockError::Poisoned(_)) => Err(Closed::new_err("a call of this transaction panicked")),
@@ -54,7 +57,7 @@ pub(crate) struct Transaction {
 
 impl Transaction {
     pub(crate) fn new(tx: azekura::Transaction) -> Self {
-        Self { tx: Arc::new(Mutex::new(Some(OpenTx { tx, thread: None }))) }
+        Self { tx: Arc::new(TxCell(Mutex::new(Some(OpenTx { tx, thread: None })))) }
     }
 
     /// Declares that this thread will end the transaction. While another thread uses it, does nothing.
@@ -83,14 +86,11 @@ impl Transaction {
     }
 }
 
-impl Drop for Transaction {
+impl Drop for TxCell {
     /// Rolls back a transaction that was not ended, with a warning, because its locks have blocked other
     /// transactions. A table or an iterator of the transaction that is still in use keeps it open.
     fn drop(&mut self) {
-        let is_last = Arc::strong_count(&self.tx) == 1;
-        let Some(open) = self.tx.try_lock().ok().filter(|_| is_last).and_then(|mut open| open.take()) else {
-            return;
-        };
+        let Some(open) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
         Python::attach(|py| {
             if !open.tx.is_over() {
                 let warning = py.get_type::<PyResourceWarning>();

@@ -406,6 +406,15 @@ def test_a_forgotten_transaction_warns_and_holds_no_lock(db):
     assert [warning.category for warning in caught] == [ResourceWarning]
     table[1] = 2
     assert table[1] == 2
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        db.begin()[table][1] = 3  # the table lives longer than the transaction
+        iterator = iter(db.begin()[table])
+        assert next(iterator) == 1
+        del iterator
+        gc.collect()
+    assert [warning.category for warning in caught] == [ResourceWarning] * 2
+    assert table[1] == 2
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with db.begin() as tx:
