@@ -13,8 +13,9 @@ mod table;
 mod ticket;
 mod transaction;
 
+use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -77,13 +78,13 @@ fn open(
     if let Some(key) = encryption_key {
         builder = builder.encryption_key(&key);
     }
-    Ok(Database { db: without_gil(py, || builder.open(path))? })
+    Ok(Database::new(without_gil(py, || builder.open(path))?))
 }
 
 /// Opens an empty store in memory, for tests.
 #[pyfunction]
 fn in_memory(py: Python<'_>) -> PyResult<Database> {
-    Ok(Database { db: without_gil(py, || builder().cache_bytes(32 << 20).open_in_memory())? })
+    Ok(Database::new(without_gil(py, || builder().cache_bytes(32 << 20).open_in_memory())?))
 }
 
 /// Returns the settings of each store: signal handlers run while a call waits.
@@ -122,10 +123,35 @@ fn restore(
     })
 }
 
+/// An open store, which a Python database and its tables share.
+pub(crate) struct Store(azekura::Database);
+
+impl Deref for Store {
+    type Target = azekura::Database;
+
+    fn deref(&self) -> &azekura::Database {
+        &self.0
+    }
+}
+
+impl Drop for Store {
+    /// Closes the store without the GIL, because the last pages are written. If a snapshot is open, the store
+    /// stays open until the snapshot is freed.
+    fn drop(&mut self) {
+        Python::attach(|py| py.detach(|| drop(self.0.close())));
+    }
+}
+
 /// An open store. Any number of threads may use it.
 #[pyclass(frozen, weakref, module = "azekura")]
 struct Database {
-    db: azekura::Database,
+    db: Arc<Store>,
+}
+
+impl Database {
+    fn new(db: azekura::Database) -> Self {
+        Self { db: Arc::new(Store(db)) }
+    }
 }
 
 #[pymethods]
@@ -139,7 +165,7 @@ impl Database {
         key: Option<&Bound<'_, PyAny>>,
         value: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Table>> {
-        Table::make(py, Scope::Database(self.db.clone()), Definition::of(name, key, value)?)
+        Table::make(py, Scope::Database(Arc::clone(&self.db)), Definition::of(name, key, value)?)
     }
 
     /// Returns the names of all tables.

@@ -14,8 +14,8 @@ mod rows;
 use self::rows::Rows;
 use crate::codec::Codec;
 use crate::errors::{raised, without_gil};
-use crate::signals;
 use crate::transaction::{SharedTx, lock, opened};
+use crate::{Store, signals};
 
 /// Largest number of rows that an iterator reads at once.
 const BATCH_ROWS: usize = 256;
@@ -29,7 +29,7 @@ type Bounds = (Edge<Vec<u8>>, Edge<Vec<u8>>);
 #[derive(Clone)]
 pub(crate) enum Scope {
     /// A database: each operation is one transaction.
-    Database(azekura::Database),
+    Database(Arc<Store>),
     Transaction(SharedTx),
     /// A table of a snapshot, which is looked up once.
     Snapshot(Arc<OwnedSnapshotTable<[u8], [u8]>>),
