@@ -236,7 +236,7 @@ pub unsafe extern "C" fn azk_ticket_fd(
             Some(event) => Arc::clone(event),
             None => {
                 let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-                    .map_err(|error| Error::Invalid(format!("no eventfd can be made: {error}")))?;
+                    .map_err(|error| Error::other(format!("no eventfd can be made: {error}")))?;
                 let event = Arc::new(Event(made));
                 let mut waiting = ticket.ticket.clone();
                 let waker = Waker::from(Arc::clone(&event));

@@ -149,6 +149,20 @@ def test_equal_tuples_are_one_key_whether_or_not_their_parts_are_one_object(cach
     assert cache[cyclic[0]] == 3
 
 
+def test_an_iteration_skips_a_long_key_that_is_removed_meanwhile(cache):
+    long = ["k" * 2000, "l" * 2000]
+    for iterate in (lambda: iter(cache), lambda: reversed(cache), cache.iterkeys):
+        cache.clear()
+        for key in ["a", *long, "b"]:
+            cache[key] = 1
+        found = []
+        for key in iterate():
+            found.append(key)
+            for other in long:
+                cache.delete(other)
+        assert found in (["a", "b"], ["b", "a"])
+
+
 def test_the_collector_frees_a_cache_while_another_one_opens(tmp_path, monkeypatch):
     real = azekura.open
 

@@ -40,7 +40,7 @@ def test_cpythons_tests_of_dbm(tmp_path, monkeypatch):
     kind = type("TestAzekura", (tests.AnyDBMTestCase, unittest.TestCase), {"module": azekura.dbm})
     result = unittest.TestResult()
     unittest.defaultTestLoader.loadTestsFromTestCase(kind).run(result)
-    assert result.testsRun >= 12
+    assert result.testsRun >= 10  # CPython 3.10 has 10
     assert result.wasSuccessful(), result.errors + result.failures
 
 

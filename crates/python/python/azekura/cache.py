@@ -763,25 +763,28 @@ class Cache:
         """Iterates over the keys in their order: numbers, texts, bytes, others."""
         start, end = b"", None
         while batch := self._batch("rows", "keys", start, end, reverse):
-            yield from map(self._decoded, batch)
+            yield from self._decoded(batch)
             if reverse:
                 end = batch[-1]
             else:
                 start = batch[-1] + b"\0"
 
-    def _decoded(self, encoded):
-        return _key(encoded, lambda: self._load(encoded) or _NO_RECORD)
+    def _decoded(self, encoded_keys):
+        for encoded in encoded_keys:
+            # Only the record has a long key. Another thread may have removed it meanwhile.
+            record = self._load(encoded) if encoded[:1] == b"5" else _NO_RECORD
+            if record is not None:
+                yield _key(encoded, lambda: record)
 
     def _in_order_of_insertion(self, reverse):
         # Keys that are inserted during the iteration have greater numbers.
         start, end = 0, next(self._store.clock)
         while batch := self._batch("sequence", "items", start, end, reverse):
-            for number, encoded in batch:
-                yield self._decoded(encoded)
+            yield from self._decoded(encoded for _, encoded in batch)
             if reverse:
-                end = number
+                end = batch[-1][0]
             else:
-                start = number + 1
+                start = batch[-1][0] + 1
 
     def __iter__(self):
         return self._in_order_of_insertion(False)
