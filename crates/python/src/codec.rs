@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `bytes` | `[u8]` |
 //! | `str` | `str` |
-//! | `int` | `i64` |
+//! | `int`, also objects with `__index__`, such as the integers of numpy | `i64` |
 //! | `float` | `f64` as a value; as a key, bytes in numeric order with the type name `f64` |
 //! | `(str, int)` and other tuples, for keys | `(String, i64)` and other tuples |
 //! | `"json"`, `"pickle"`, for values | none: text of `json.dumps`, bytes of `pickle.dumps` |
@@ -153,7 +153,7 @@ impl Codec {
         }
         match self {
             Self::Str => put::<str, str>(&key.cast::<PyString>()?.to_cow()?, out, is_last),
-            Self::Int => put::<i64, i64>(&key.cast::<PyInt>()?.extract()?, out, is_last),
+            Self::Int => put::<i64, i64>(&key.extract()?, out, is_last),
             Self::Float => put::<u64, u64>(&ordered(key.extract()?)?, out, is_last),
             _ => put::<[u8], [u8]>(&bytes(key)?, out, is_last),
         }
@@ -193,7 +193,7 @@ impl Codec {
         let py = value.py();
         Ok(match self {
             Self::Str => value.cast::<PyString>()?.to_cow()?.into_owned().into_bytes().into(),
-            Self::Int => value.cast::<PyInt>()?.extract::<i64>()?.to_le_bytes().to_vec().into(),
+            Self::Int => value.extract::<i64>()?.to_le_bytes().to_vec().into(),
             Self::Float => value.extract::<f64>()?.to_le_bytes().to_vec().into(),
             Self::Json => {
                 let text = py.import("json")?.call_method1("dumps", (value,))?;
@@ -232,6 +232,10 @@ fn bytes<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
     }
     // Other objects with the buffer protocol, such as memoryview and array.
     let view = PyMemoryView::from(object).map_err(|_| not_bytes(object))?;
+    // The bytes of an array of objects are addresses.
+    if view.getattr("format")?.eq("O")? {
+        return Err(not_bytes(object));
+    }
     Ok(Cow::Owned(view.call_method0("tobytes")?.extract()?))
 }
 

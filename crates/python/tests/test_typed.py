@@ -95,6 +95,37 @@ def test_buffers_are_stored_as_their_bytes(db):
             table[b"a"] = other
 
 
+def test_integers_with_index_are_integers(db):
+    class Integer:
+        def __init__(self, number):
+            self.number = number
+
+        def __index__(self):
+            return self.number
+
+    table = db.table("t", key=int, value=int)
+    table[Integer(5)] = Integer(-7)
+    assert Integer(5) in table and table[Integer(5)] == table[5] == -7 and Integer(6) not in table
+    assert list(table.items(Integer(4), Integer(6))) == [(5, -7)]
+    pairs = db.table("pairs", key=(str, int), value=int)
+    pairs["a", Integer(1)] = 2
+    assert list(pairs) == [("a", 1)]
+    for refused in (1.0, "1", None):
+        assert refused not in table
+        with pytest.raises(TypeError):
+            table[refused] = 1
+        with pytest.raises(TypeError):
+            table[1] = refused
+    with pytest.raises(OverflowError):
+        table[Integer(2**63)] = 1
+
+
+def test_arrays_of_objects_are_refused_as_bytes(db):
+    numpy = pytest.importorskip("numpy")
+    with pytest.raises(TypeError, match="takes bytes"):
+        db.table("t")[b"a"] = numpy.array(["a", None], dtype=object)
+
+
 def test_handles_have_weak_references(db):
     table = db.table("t")
     tx = db.begin()
