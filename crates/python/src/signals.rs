@@ -28,7 +28,7 @@ thread_local! {
 
 /// Returns `true` in Python's main thread, and `None` if this is not known yet.
 fn is_main() -> Option<bool> {
-    IS_MAIN.get().and_then(|(is_main, process)| (process == process::id()).then_some(is_main))
+    IS_MAIN.get().and_then(|(is_main, pid)| (pid == process::id()).then_some(is_main))
 }
 
 fn run_handlers(py: Python<'_>) -> PyResult<()> {
