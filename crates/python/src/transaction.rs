@@ -12,7 +12,8 @@ use crate::ticket::Ticket;
 
 pub(crate) type SharedTx = Arc<TxCell>;
 
-/// A transaction that has not ended, or `None`. A Python transaction, its tables and their iterators share it.
+/// A transaction that has not ended, or `None`. A Python transaction, its tables and their iterators share
+/// it.
 pub(crate) struct TxCell(Mutex<Option<OpenTx>>);
 
 /// A transaction that has not ended.

@@ -1,5 +1,5 @@
-"""Threads share each kind of object, and close it meanwhile: rows are right, and refusals are exceptions of the
-package. Made for free-threaded Python; with a GIL, threads switch often."""
+"""Threads share each kind of object, and close it meanwhile: rows are right, and refusals are exceptions of
+the package. Made for free-threaded Python; with a GIL, threads switch often."""
 
 import gc
 import sys

@@ -110,7 +110,7 @@ def pop(self, key, default=MISSING):
 
 
 def popitem(self):
-    """Removes the row with the least key that no other transaction has locked, and returns it as (key, value).
+    """Removes the row with the least key that no other transaction has locked; returns it as (key, value).
     Waits if there are only locked rows, and raises KeyError if there are none."""
     row = self.pop_first()
     while row is None:
