@@ -36,6 +36,12 @@ pub(crate) fn raised(error: StoreError) -> PyErr {
     if matches!(error, StoreError::SnapshotTooOld { .. }) {
         return Expired::new_err(text);
     }
+    // The call of a table was not run again, because its time is over.
+    if let StoreError::RetriesExhausted { source, .. } = &error
+        && matches!(**source, StoreError::LockTimeout { .. })
+    {
+        return Conflict::new_err(source.full_message());
+    }
     match error.kind() {
         ErrorKind::Conflict => Conflict::new_err(text),
         ErrorKind::Busy => Busy::new_err(text),

@@ -32,11 +32,11 @@ const MOST_RUNS: u32 = 1000;
 
 /// Opens the store in directory `path`, or creates it there.
 ///
-/// Times are in seconds, and None means no limit. A transaction that is open for longer than
-/// `transaction_timeout` is rolled back; a call that waits for a lock for longer than `lock_timeout` fails
-/// with `Conflict`; `close` writes pages for `close_time`, and the next opening recovers the others. With
-/// `create=False` the store must exist. `page_size` counts only for a new store. `encryption_key` has 32
-/// bytes.
+/// Times are in seconds, and None means no limit. The first call of a transaction that is open for longer
+/// than `transaction_timeout` rolls it back; a call that waits for a lock for longer than `lock_timeout`
+/// fails with `Conflict`; `close` writes pages for `close_time`, and the next opening recovers the others.
+/// With `create=False` the store must exist. `page_size` counts only for a new store. `encryption_key` has
+/// 32 bytes.
 #[pyfunction]
 #[pyo3(
     signature = (
@@ -64,7 +64,9 @@ fn open(
         builder = builder.transaction_timeout(seconds(limit)?);
     }
     if let Some(limit) = lock_timeout {
-        builder = builder.lock_timeout(seconds(limit)?);
+        let limit = seconds(limit)?;
+        // The store runs a call of a table again after a conflict, but no longer than the timeout.
+        builder = builder.lock_timeout(limit).retry_limit(10 * MOST_RUNS, limit);
     }
     if let Some(limit) = close_time {
         builder = builder.close_time(seconds(limit)?);

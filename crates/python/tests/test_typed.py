@@ -426,6 +426,22 @@ def test_a_limit_ends_waiting_and_long_transactions(tmp_path):
             azekura.open(tmp_path / "db", lock_timeout=bad)
 
 
+def test_a_call_of_a_table_ends_after_the_lock_timeout(tmp_path):
+    with azekura.open(tmp_path / "db", lock_timeout=0.2) as db:
+        table = db.table("t", key=int, value=int)
+        table[1] = 1
+        holder = db.begin()
+        holder[table][1] = 2
+        began = time.monotonic()
+        calls = [lambda: table.get(1), lambda: table.add(1), lambda: list(table), lambda: table.pop(1)]
+        for call in calls:
+            with pytest.raises(azekura.Conflict, match="waited"):
+                call()
+        assert time.monotonic() - began < 25
+        holder.abort()
+        assert table.add(1) == 2
+
+
 def test_a_forgotten_transaction_warns_and_holds_no_lock(db):
     table = db.table("t", key=int, value=int)
     tx = db.begin()
