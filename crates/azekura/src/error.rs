@@ -11,8 +11,8 @@ use azekura_base::{LogFailed, PageId, TxnId};
 use crate::catalog::TableTypes;
 use crate::key::DecodeError;
 use crate::value::EncodeError;
-use reason::{named, why_full};
 pub(crate) use reason::{full_message, is_space_missing};
+use reason::{named, why_full};
 
 /// The caller's reaction to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -116,7 +116,8 @@ impl Filler {
         true
     }
 
-    /// Returns the size of entry `i` in a node that begins with entry `first` and has a prefix of this length.
+    /// Returns the size of entry `i` in a node that begins with entry `first` and has a prefix of this
+    /// length.
     fn entry_bytes(&self, i: usize, first: usize, prefix_len: usize) -> usize {
         let entry = self.entries[i];
         let is_first_child = self.level > 0 && i == first;

@@ -25,8 +25,8 @@
 //! only slots.
 //!
 //! An inner node's slot is (lowest key of the child, child page id). The lowest key of the first child is the
-//! node's lower fence, so slot 0 has the empty suffix, which sorts before the suffixes of the other slots. (In
-//! nodes of release 0.2.0 that were not rebuilt since then, slot 0 has the suffix of the lower fence.)
+//! node's lower fence, so slot 0 has the empty suffix, which sorts before the suffixes of the other slots.
+//! (In nodes of release 0.2.0 that were not rebuilt since then, slot 0 has the suffix of the lower fence.)
 //!
 //! Readers may read a page while it changes. Every function here is total: counts are clamped to the page,
 //! offsets beyond it read as zero bytes, and the clamped counts bound all loops. Results are reliable only

@@ -18,9 +18,9 @@
 //!   short enough.
 //! - **CUT-2** A leaf with one entry gets a new neighbor without entries, on the side of the new key. Each of
 //!   the two leaves has two fences and one entry in the end, which takes at most `2 K + 5/16 P`.
-//! - **CUT-3** An inner node with two or more children has a cut before its last child: the right half has two
-//!   fences and one child. An inner node with one child has room for a second one: two fences and one suffix
-//!   take at most `3 K`, because the first child has no suffix.
+//! - **CUT-3** An inner node with two or more children has a cut before its last child: the right half has
+//!   two fences and one child. An inner node with one child has room for a second one: two fences and one
+//!   suffix take at most `3 K`, because the first child has no suffix.
 //!
 //! Each split leaves fewer entries in a node, so a few splits suffice. Prefixes only get longer, so nothing
 //! grows by the split itself.
@@ -43,8 +43,8 @@ pub fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
     &right[..(common_prefix(left, right) + 1).min(right.len())]
 }
 
-/// Chooses the cut of `node` for the insertion of `new_key` with a value of `new_value_len` bytes. Both halves
-/// fit their pages. The new entry may need another split.
+/// Chooses the cut of `node` for the insertion of `new_key` with a value of `new_value_len` bytes. Both
+/// halves fit their pages. The new entry may need another split.
 ///
 /// Returns `None` if the node has no cut, which does not occur in a valid node that lacks room.
 #[must_use]

@@ -35,8 +35,8 @@ use crate::node::{
 use crate::record::Head;
 use crate::tree::Tree;
 
-/// Largest number of changes per call, so that a call ends. A bare node needs about two changes at each level.
-/// Crashes between these changes may leave hundreds of bare nodes side by side.
+/// Largest number of changes per call, so that a call ends. A bare node needs about two changes at each
+/// level. Crashes between these changes may leave hundreds of bare nodes side by side.
 const MOST_STEPS: usize = 10_000;
 
 /// Merges the leaf that covers `key` with a neighbor if the leaf is underfull, and continues upwards.
