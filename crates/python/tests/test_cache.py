@@ -149,6 +149,20 @@ def test_equal_tuples_are_one_key_whether_or_not_their_parts_are_one_object(cach
     assert cache[cyclic[0]] == 3
 
 
+def test_an_unpickled_cache_opens_its_store_at_the_first_call(tmp_path):
+    with Cache(tmp_path / "c", size_limit=5000) as cache:
+        cache["a"] = 1
+        pickled = pickle.dumps(cache)
+        assert pickle.loads(pickled)["a"] == 1
+    gc.collect()
+    with azekura.open(tmp_path / "c"):
+        other = pickle.loads(pickled)
+        with pytest.raises(azekura.Busy):
+            other["a"]
+    assert other["a"] == 1 and other.size_limit == 5000
+    other.close()
+
+
 def test_an_iteration_skips_a_long_key_that_is_removed_meanwhile(cache):
     long = ["k" * 2000, "l" * 2000]
     for iterate in (lambda: iter(cache), lambda: reversed(cache), cache.iterkeys):

@@ -816,5 +816,8 @@ class Cache:
         return self._directory, self._timeout, {name: getattr(self, name) for name in _SETTINGS}
 
     def __setstate__(self, state):
-        directory, timeout, settings = state
-        self.__init__(directory, timeout, **settings)
+        # The first call opens the store: an error of unpickling would end the worker process of a pool, and
+        # the program would wait for its result without end.
+        self._directory, self._timeout, settings = state
+        self.__dict__.update(settings)
+        self._pid, self._opened = os.getpid(), None
