@@ -220,6 +220,28 @@ pub(super) unsafe extern "C" fn pthread_create(
     }
 }
 
+type Destroy = unsafe extern "C" fn(*mut c_void);
+type AtExit = unsafe extern "C" fn(Destroy, *mut c_void, *mut c_void) -> c_int;
+
+static AT_EXIT: Next<AtExit> = Next::new(c"__cxa_thread_atexit_impl");
+
+/// Registers a destructor of a thread-local value. The standard library does this at the start of each
+/// thread, and the C library acquires the loader's lock for it, which a thread that waits for a page may hold
+/// (FAR-1). Threads of the layer register none: their few values are not destroyed.
+///
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn __cxa_thread_atexit_impl(
+    destroy: Destroy,
+    value: *mut c_void,
+    library: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    if is_ours() { 0 } else { unsafe { AT_EXIT.get()(destroy, value, library) } }
+}
+
 /// Reallocates a block of a thread of the layer; `None` if the old block is not one.
 pub(super) fn lengthen(old: *mut c_void, size: usize) -> Option<*mut c_void> {
     if old.is_null() {
@@ -234,7 +256,8 @@ pub(super) fn lengthen(old: *mut c_void, size: usize) -> Option<*mut c_void> {
     Some(new)
 }
 
-/// Finds the function of the C library.
+/// Finds the functions of the C library.
 pub(super) fn settle() {
     CREATE.settle();
+    AT_EXIT.settle();
 }

@@ -75,13 +75,18 @@ pub(crate) fn compiled(name: &str) -> PathBuf {
     made(name, |program| cc(&source(name), program))
 }
 
-/// Returns the program linked with an allocator library.
-pub(crate) fn with_allocator(name: &str) -> PathBuf {
-    let library = made("liballocator.so", |library| {
-        let mut command = cc(&source("allocator"), library);
+/// Returns the library compiled from `name.c`.
+pub(crate) fn library(name: &str) -> PathBuf {
+    made(&format!("lib{name}.so"), |library| {
+        let mut command = cc(&source(name), library);
         command.args(["-shared", "-fPIC", "-fno-builtin"]);
         command
-    });
+    })
+}
+
+/// Returns the program linked with an allocator library.
+pub(crate) fn with_allocator(name: &str) -> PathBuf {
+    let library = library("allocator");
     made(&format!("{name}-with-allocator"), |program| {
         let mut command = cc(&source(name), program);
         command.arg(&library).arg(format!("-Wl,-rpath,{}", library.parent().unwrap().display()));

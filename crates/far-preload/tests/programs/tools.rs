@@ -5,7 +5,7 @@ use std::process::Command;
 use azekura_far::Mechanism;
 use azekura_far::launch::Launch;
 
-use crate::support::{compiled, launch, mechanisms, run, same, server};
+use crate::support::{compiled, launch, library, mechanisms, run, same, server};
 
 #[test]
 fn f1_a_process_reads_and_writes_its_own_memory_as_that_of_another() {
@@ -20,6 +20,15 @@ fn a_program_with_a_sanitizer_is_refused_before_main() {
     let said = String::from_utf8_lossy(&out.stderr);
     assert_eq!((out.status.code(), out.stdout.len()), (Some(71), 0), "{said}");
     assert!(said.contains("this program contains a sanitizer"), "{said}");
+}
+
+/// The loader's lock is held while a library is loaded, and the layer's threads must not wait for it.
+#[test]
+fn far_1_a_constructor_of_a_library_uses_the_first_far_block() {
+    let library = library("constructs");
+    for mechanism in mechanisms().into_iter().filter(|&mechanism| mechanism != Mechanism::Sigsegv) {
+        same("loads", &[library.to_str().unwrap()], mechanism);
+    }
 }
 
 /// No hook sees a system call that the program makes by its own instructions.
