@@ -354,6 +354,11 @@ fn enter(
     page_bytes: usize,
 ) -> io::Result<usize> {
     let _one = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    // A child process has none of its parent's regions, and from now on one of its own. Relaxed: the base of
+    // the new region is stored with Release below.
+    if FORKED.swap(false, Relaxed) {
+        PLACES.iter().for_each(|place| place.base.store(0, Relaxed));
+    }
     let free = PLACES.iter().position(|place| place.base.load(Relaxed) == 0);
     let Some(free) = free else {
         return Err(io::Error::other(format!("a process can have {REGIONS} regions by SIGSEGV")));
