@@ -1,6 +1,7 @@
 //! Content of existing memory of the program, kept while the memory becomes far memory. Only pieces for which
 //! the system has allocated memory are read, so an untouched array of gigabytes costs nothing.
 
+use crate::descriptors::with_room;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -14,7 +15,7 @@ const THERE: u64 = 3 << 62;
 /// Returns, for each piece of a range, whether the system has allocated memory for it. The range begins and
 /// ends at a multiple of [`PIECE`].
 pub(crate) fn there(range: Range<usize>) -> io::Result<Vec<bool>> {
-    let table = File::open("/proc/self/pagemap")?;
+    let table = with_room(|| File::open("/proc/self/pagemap"))?;
     let mut entries = vec![0; range.len() / PIECE * 8];
     table.read_exact_at(&mut entries, (range.start / PIECE * 8) as u64)?;
     let is_there = |entry: &[u8]| u64::from_le_bytes(entry.try_into().unwrap_or_default()) & THERE != 0;

@@ -12,6 +12,7 @@
 
 use super::Pager;
 use super::core::Core;
+use crate::descriptors::with_room;
 use crate::error::ForkError;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -30,11 +31,14 @@ pub(crate) struct Frozen<'a> {
 impl Pager {
     /// Stops the pager. The calling thread forks and then calls one of the methods of [`Frozen`].
     pub(crate) fn freeze(&self) -> std::io::Result<Frozen<'_>> {
-        let mut ends = [0; 2];
-        // SAFETY: the array has space for two descriptors.
-        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
-            return Err(std::io::Error::last_os_error());
-        }
+        let ends = with_room(|| {
+            let mut ends = [0; 2];
+            // SAFETY: the array has space for two descriptors.
+            match unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } {
+                0 => Ok(ends),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        })?;
         // SAFETY: the call has just made the descriptors, and no other value owns them.
         let [heard, told] = ends.map(|end| File::from(unsafe { OwnedFd::from_raw_fd(end) }));
         let mut core = self.lock();

@@ -37,17 +37,18 @@ fn each_call_that_receives_from_a_socket_is_a_wait_for_the_network() {
 
 #[test]
 fn calls_that_send_wait_for_the_network_and_calls_that_wait_for_others_are_idle() {
-    let sends =
-        ["send", "sendto", "sendmsg", "sendfile"].map(|name| (name, "send in sender", WaitKind::Network));
+    let sends = ["send", "sendto", "sendmsg", "sendfile"]
+        .map(|name| (name, "sender", "send in send_part", WaitKind::Network));
     let idle = [
-        ("waitpid", "waitpid in blocked", WaitKind::Idle),
-        ("flock", "flock in blocked", WaitKind::Idle),
-        ("semop", "semop in blocked", WaitKind::Idle),
-        ("sigtimedwait", "sigwait in blocked", WaitKind::Idle),
-        ("epoll_pwait", "epoll in blocked", WaitKind::Idle),
-    ];
-    for (name, site, kind) in sends.into_iter().chain(idle) {
-        let analysis = analysis(name, site.rsplit(' ').next().expect("a function"));
+        ("waitpid", "waitpid in blocked"),
+        ("flock", "flock in blocked"),
+        ("semop", "semop in blocked"),
+        ("sigtimedwait", "sigwait in blocked"),
+        ("epoll_pwait", "epoll in blocked"),
+    ]
+    .map(|(name, site)| (name, "blocked", site, WaitKind::Idle));
+    for (name, transaction, site, kind) in sends.into_iter().chain(idle) {
+        let analysis = analysis(name, transaction);
         let found = analysis.sites.iter().find(|found| found.name == site);
         assert!(found.is_some_and(|found| found.kind == Some(kind)), "{name}: {:#?}", analysis.sites);
     }

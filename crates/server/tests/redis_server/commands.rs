@@ -336,7 +336,7 @@ fn keys_and_values_may_be_any_bytes_within_their_bounds() {
     assert_eq!(client.ask_raw(&[b"AZ.COUNT".as_slice(), &bound, &bound]), ":0");
     assert_eq!(
         client.ask_raw(&[b"AZ.RANGE".as_slice(), b"-", &bound, b"REV", b"LIMIT", b"1", b"KEYS"]).len(),
-        1018
+        long.len() + 1
     );
     assert_eq!(client.ask_raw(&[b"KEYS".as_slice(), &long]), "[]");
     // One key is too long, so the whole command has no effect.
