@@ -151,8 +151,8 @@ fn page_and_cache_size_are_taken() {
 fn in_shell(scratch: &Scratch, script: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = std::process::Command::new("sh");
     command.current_dir(scratch.path("")).args(["-c", script, env!("CARGO_BIN_EXE_azekura")]);
-    let output = command.args(arguments).output().unwrap();
-    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    let output = command.args(arguments).output().expect("starts");
+    (output.status.code(), String::from_utf8(output.stderr).expect("text"))
 }
 
 #[test]
