@@ -12,10 +12,10 @@
 //!
 //! - **CUT-1** A leaf with two or more entries has a cut at each boundary between two entries: both halves
 //!   fit, without the new entry. The half beside g loses the entry left of the cut, and gets s in place of f.
-//!   It fits, because s has at most one byte more than the key of that entry, without the prefix that f also
-//!   has. The other half loses the entry right of the cut, whose key is not shorter than s. If the cut is at
-//!   the new entry, s is computed with the new key on one of the two sides. One of the two separators is
-//!   short enough.
+//!   It fits, because s has at most one byte more than the key of that entry, and their common prefix with f
+//!   is in f, too. The other half loses the entry right of the cut, and s is not longer than the key of that
+//!   entry. If the cut is at the new entry, s is computed with the new key on one of the two sides. One of
+//!   the two separators is short enough.
 //! - **CUT-2** A leaf with one entry gets a new neighbor without entries, on the side of the new key. Each of
 //!   the two leaves has two fences and one entry in the end, which takes at most `2 K + 5/16 P`.
 //! - **CUT-3** An inner node with two or more children has a cut before its last child: the right half has
