@@ -148,7 +148,7 @@ pub use stats::{CacheStats, FarTierStats, LockCounts, LogStats, SnapshotStats, S
 pub use table::{MAX_TABLE_NAME, RowOf, Table, TableDefinition};
 pub use ticket::CommitTicket;
 pub use transaction::{Savepoint, Transaction};
-pub use value::{AsValue, EncodeError, EncodeValue, Serde, Value};
+pub use value::{AsValue, EncodeError, EncodeValue, MAX_VALUE_BYTES, Serde, Value};
 pub use value_reader::ValueReader;
 pub use value_ref::ValueRef;
 

@@ -8,6 +8,9 @@ use serde::de::DeserializeOwned;
 
 use crate::key::{DecodeError, text_of};
 
+/// Length of the longest value in bytes, 1 GiB, as it is stored.
+pub const MAX_VALUE_BYTES: u64 = azekura_btree::MAX_VALUE;
+
 /// The error of a value that cannot be stored, because its type cannot be serialized, or its encoding could
 /// not be deserialized again.
 #[derive(Debug, thiserror::Error)]

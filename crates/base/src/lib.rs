@@ -24,6 +24,7 @@
 //! | [`blocking`] | a hook that runs before a thread blocks |
 //! | [`fork`] | detection of forked processes |
 //! | [`inherited`] | state that a command passes on to the program that it starts |
+//! | [`memory`] | the memory that this process may use |
 //! | [`rate_limit`] | a limit on the number of log lines of one kind |
 //! | [`shared_block`] | reference-counted bytes with a value that several blocks share |
 //! | [`striped`] | counters spread over cache lines |
@@ -40,6 +41,7 @@ pub mod durable;
 pub mod fork;
 pub mod id;
 pub mod inherited;
+pub mod memory;
 pub mod page;
 #[cfg(not(loom))]
 pub mod rate_limit;

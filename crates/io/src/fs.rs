@@ -339,6 +339,24 @@ pub trait File: Send + Sync + Debug {
     }
 }
 
+/// Replaces a file of `dir` by one with these bytes. After a crash, the file is the old one or the new one,
+/// complete and durable. The bytes are written to the file `NAME.new` first, which a crash may leave.
+///
+/// Costs one sync of a file and one [`Fs::sync_dir`].
+///
+/// # Errors
+///
+/// The errors of the file system; the old file is unchanged, unless only the sync of the directory failed.
+pub fn replace_file(fs: &dyn Fs, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let new = dir.join(format!("{name}.new"));
+    let file = fs.open(&new, OpenOptions::new().create(true))?;
+    file.set_len(0)?;
+    file.write_at(0, bytes)?;
+    file.sync()?;
+    fs.rename(&new, &dir.join(name))?;
+    fs.sync_dir(dir)
+}
+
 /// Creates a directory and its missing ancestors, and makes their names durable, from the outermost on. So if
 /// a call ended by a crash had created the directory, the names above it are durable.
 ///

@@ -88,11 +88,7 @@ pub enum RecordError {
         source: io::Error,
     },
     /// There is no such process, or it belongs to another user.
-    #[error(
-        "{} process {process}{}",
-        if is_denied(source) { "may not observe" } else { "there is no" },
-        if is_denied(source) { ": run as root, or as its user" } else { "; it may have just ended" }
-    )]
+    #[error("{}", not_observed(*process, source))]
     NoProcess {
         /// The requested process.
         process: u32,
@@ -138,8 +134,12 @@ pub enum RecordError {
     },
 }
 
-fn is_denied(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::PermissionDenied
+fn not_observed(process: u32, error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        format!("process {process} belongs to another user: run as root, or as this user")
+    } else {
+        format!("there is no process {process}; it may have just ended")
+    }
 }
 
 /// Returns an error's message with those of its causes, in one line.

@@ -59,16 +59,6 @@ pub(crate) fn exe_and_maps(process: u32) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// Returns the memory of this machine, or of its container if that is less, in bytes.
-pub(crate) fn memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let machine = line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024;
-    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    let limit = |file: &str| std::fs::read_to_string(file).ok()?.trim().parse().ok();
-    limits.into_iter().filter_map(limit).chain([machine]).min()
-}
-
 /// Returns the signals that this process ignores: bit n - 1 is set for signal n.
 pub(crate) fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

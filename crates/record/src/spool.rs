@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 /// Memory for one event when the recording is named at its end: about 75 bytes were measured for mutexes, and
 /// waits for condition variables take more.
 const BYTES_PER_EVENT: u64 = 128;
-/// The part of the machine's memory that naming may take.
+/// The part of the memory that naming may take.
 const MEMORY_SHARE: u64 = 4;
 
 /// The recording of a process, in progress.
@@ -124,7 +124,8 @@ impl Spool {
             operations: HashSet::new(),
             threads: HashMap::new(),
             cpu_ns: 0,
-            most_events: process::memory().map_or(u64::MAX, |bytes| bytes / MEMORY_SHARE / BYTES_PER_EVENT),
+            most_events: azekura_base::memory::limit()
+                .map_or(u64::MAX, |bytes| bytes / MEMORY_SHARE / BYTES_PER_EVENT),
         };
         let begun = clocks(slot, flag::RECORDS, &slot.begin).filter(|begun| begun.ticks >= since);
         let sample = begun.unwrap_or_else(|| spool.sample(slot));

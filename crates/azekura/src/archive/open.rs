@@ -8,7 +8,7 @@ use azekura_base::sync::atomic::AtomicU64;
 use azekura_base::sync::time::Instant;
 use azekura_base::sync::{Mutex, RwLock};
 use azekura_base::{Cipher, Lsn};
-use azekura_io::{FileLock, Fs, OpenOptions, create_dir_all_durable};
+use azekura_io::{FileLock, Fs, OpenOptions, create_dir_all_durable, replace_file};
 
 use super::end::End;
 use super::format::{LogReader, file_names};
@@ -19,7 +19,6 @@ use crate::timeline::Timeline;
 
 /// Name of the file in a store that has the path of its archive (ARCHIVE-7).
 const ARCHIVED_TO_NAME: &str = "ARCHIVED-TO";
-const NEW_ARCHIVED_TO_NAME: &str = "ARCHIVED-TO.new";
 /// Name of the file in an archive that an open store locks (ARCHIVE-8). It has no content, because locks of
 /// some network file systems prevent the access of others.
 const LOCK_NAME: &str = "archive.lock";
@@ -69,15 +68,8 @@ impl ArchivedStore<'_> {
 
     /// Writes the path of the archive into the store (ARCHIVE-7).
     fn note_archive(&self, fs: &dyn Fs, dir: &Path) -> Result<(), Error> {
-        let new = self.path.join(NEW_ARCHIVED_TO_NAME);
-        let io = |source| Error::io("write", &new, source);
-        let text = text_of(fs, dir)?;
-        let file = fs.open(&new, OpenOptions::new().create(true)).map_err(io)?;
-        file.set_len(0).map_err(io)?;
-        file.write_at(0, &text).map_err(io)?;
-        file.sync().map_err(io)?;
-        fs.rename(&new, &self.path.join(ARCHIVED_TO_NAME)).map_err(io)?;
-        fs.sync_dir(self.path).map_err(|e| Error::io("sync", self.path, e))
+        replace_file(fs, self.path, ARCHIVED_TO_NAME, &text_of(fs, dir)?)
+            .map_err(|e| Error::io("write", &self.path.join(ARCHIVED_TO_NAME), e))
     }
 }
 

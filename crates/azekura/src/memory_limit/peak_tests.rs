@@ -8,7 +8,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::{MOUNTS, Version};
+use azekura_base::memory::{MOUNTS, Version};
+
 use crate::{Database, Durability, Error, TableDefinition};
 
 const VARIABLE: &str = "AZEKURA_TEST_MEMORY_LIMIT";

@@ -17,14 +17,12 @@ use std::path::Path;
 use azekura_base::Lsn;
 use azekura_base::bytes::{u32_at, u64_at};
 use azekura_base::checksum::crc32c;
-use azekura_io::{Fs, OpenOptions};
+use azekura_io::{Fs, OpenOptions, replace_file};
 
 use crate::Error;
 use crate::control::{LsnGap, MANY_GAPS};
 
 const RUNS_NAME: &str = "runs";
-/// Name of the file before it is complete.
-const NEW_RUNS_NAME: &str = "runs.new";
 const MAGIC: [u8; 8] = *b"AZKRUNS\n";
 const VERSION: u32 = 1;
 const HEAD_BYTES: usize = 16;
@@ -60,14 +58,7 @@ fn write(fs: &dyn Fs, dir: &Path, gaps: &[LsnGap]) -> Result<(), Error> {
     bytes.extend(VERSION.to_le_bytes());
     bytes.extend(crc32c(&body).to_le_bytes());
     bytes.extend(body);
-    let new = dir.join(NEW_RUNS_NAME);
-    let io = |source| Error::io("write", &new, source);
-    let file = fs.open(&new, OpenOptions::new().create(true)).map_err(io)?;
-    file.set_len(0).map_err(io)?;
-    file.write_at(0, &bytes).map_err(io)?;
-    file.sync().map_err(io)?;
-    fs.rename(&new, &dir.join(RUNS_NAME)).map_err(io)?;
-    fs.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))
+    replace_file(fs, dir, RUNS_NAME, &bytes).map_err(|e| Error::io("write", &dir.join(RUNS_NAME), e))
 }
 
 /// Returns the gaps of the file before `gap`, oldest first; none if the file is missing, damaged, or without

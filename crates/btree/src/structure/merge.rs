@@ -1,8 +1,8 @@
 //! Merges a node with few entries into a neighbor, so that a tree is only as large as its records need.
 //!
 //! A node is *bare* if it is a leaf without records, or an inner node with one child. Only the root may stay
-//! bare. A neighbor is a node beside it below the same parent. The rules apply in this order, with the right
-//! neighbor first:
+//! bare, with the exception in rule 3. A neighbor is a node beside it below the same parent. The rules apply
+//! in this order, with the right neighbor first:
 //!
 //! 1. A bare leaf is unlinked: a neighbor's fence moves over the leaf's range. The neighbor's entries are not
 //!    moved.
@@ -10,7 +10,8 @@
 //!    if a quarter of the page stays free; otherwise the next insertion would split the page again.
 //! 3. A bare node that fits neither neighbor receives a part of a neighbor's entries. (Fences that are
 //!    further apart share a shorter prefix, so the entries of a full neighbor may need more bytes than a page
-//!    has.)
+//!    has.) The exception: two inner nodes with three children together, between fences that share no prefix
+//!    and have nearly a quarter of a page each, neither fit one page nor make two nodes that are not bare.
 //! 4. A bare node without a neighbor has a bare parent. The parent is merged or given children first. A root
 //!    with one child receives that child's entries.
 //!

@@ -82,31 +82,16 @@ pub struct Reader<R> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads the header of `source`, with this byte between fields. `key` is the name of the key field
-    /// (default: the first field).
+    /// Reads the header of `source`. `delimiter` is the byte between fields (default: a comma), and `key` is
+    /// the name of the key field (default: the first field).
     ///
     /// # Errors
     ///
-    /// A header that is not UTF-8, that lacks `key` or contains a field twice; the stream's errors.
-    pub fn new(source: R, key: Option<&str>, delimiter: u8) -> Result<Self, ReadError> {
-        Self::open(source, key, delimiter, |_| Ok(()))
-    }
-
-    /// Reads the header as [`new`](Self::new) does, with commas between fields.
-    ///
-    /// # Errors
-    ///
-    /// As for [`new`](Self::new), and [`Fault::OtherDelimiter`].
-    pub fn with_commas(source: R, key: Option<&str>) -> Result<Self, ReadError> {
-        Self::open(source, key, b',', refuse_other_delimiter)
-    }
-
-    fn open(
-        source: R,
-        key: Option<&str>,
-        delimiter: u8,
-        check: impl FnOnce(&StringRecord) -> Result<(), Fault>,
-    ) -> Result<Self, ReadError> {
+    /// A header that is not UTF-8, that lacks `key` or contains a field twice; [`Fault::OtherDelimiter`]
+    /// without a `delimiter`; the stream's errors.
+    pub fn new(source: R, key: Option<&str>, delimiter: Option<u8>) -> Result<Self, ReadError> {
+        let is_default = delimiter.is_none();
+        let delimiter = delimiter.unwrap_or(b',');
         let quotes = Quotes::new(source, delimiter);
         let mut source = ::csv::ReaderBuilder::new().delimiter(delimiter).from_reader(quotes);
         source.headers().map_err(|error| read_error(error, 1))?;
@@ -115,7 +100,8 @@ impl<R: BufRead> Reader<R> {
         let header = if names.is_empty() {
             None // An empty file has no rows, for any name of the key.
         } else {
-            let header = check(names).and_then(|()| Header::new(names, key));
+            let check = if is_default { refuse_other_delimiter(names) } else { Ok(()) };
+            let header = check.and_then(|()| Header::new(names, key));
             Some(header.map_err(|fault| ReadError::Malformed { line: 1, fault })?)
         };
         Ok(Self { source, header, record: StringRecord::new(), line: 1 })
@@ -191,7 +177,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn all(text: &str, key: Option<&str>) -> Result<Vec<(String, String)>, ReadError> {
-        let mut reader = Reader::new(text.as_bytes(), key, b',')?;
+        let mut reader = Reader::new(text.as_bytes(), key, None)?;
         let (mut row, mut rows) = (Row::default(), Vec::new());
         while reader.read_row(&mut row)? {
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -233,7 +219,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_text_are_refused_with_their_line() {
-        let mut reader = Reader::new(&b"a,b\n1,2\n\xff,3\n"[..], None, b',').unwrap();
+        let mut reader = Reader::new(&b"a,b\n1,2\n\xff,3\n"[..], None, None).unwrap();
         assert!(reader.read_row(&mut Row::default()).unwrap());
         assert_eq!(reader.read_row(&mut Row::default()).unwrap_err().to_string(), "line 3: not UTF-8");
     }
@@ -259,7 +245,7 @@ mod tests {
 
     #[test]
     fn another_byte_may_stand_between_fields() {
-        let mut reader = Reader::new(&b"a;b\n1;\"x;y\"\n2;\"z\n"[..], None, b';').unwrap();
+        let mut reader = Reader::new(&b"a;b\n1;\"x;y\"\n2;\"z\n"[..], None, Some(b';')).unwrap();
         let mut row = Row::default();
         assert!(reader.read_row(&mut row).unwrap());
         assert_eq!(row.value, br#"{"a":"1","b":"x;y"}"#);
@@ -280,15 +266,15 @@ mod tests {
     #[test]
     fn a_header_with_another_separator_is_refused_unless_it_is_given() {
         for (text, option) in [("id;name\n1;a\n", "';'"), ("id\tname\n", "'tab'"), ("id|name\n", "'|'")] {
-            let error = Reader::with_commas(text.as_bytes(), None).unwrap_err().to_string();
+            let error = Reader::new(text.as_bytes(), None, None).unwrap_err().to_string();
             assert!(
                 error.starts_with("line 1: the header is one field") && error.contains(option),
                 "{error}"
             );
-            assert!(Reader::new(text.as_bytes(), None, b',').is_ok(), "{text:?}");
+            assert!(Reader::new(text.as_bytes(), None, Some(b',')).is_ok(), "{text:?}");
         }
         for text in ["id\n1;a\n", "a;b,c\n", ""] {
-            assert!(Reader::with_commas(text.as_bytes(), None).is_ok(), "{text:?}");
+            assert!(Reader::new(text.as_bytes(), None, None).is_ok(), "{text:?}");
         }
     }
 
@@ -336,7 +322,7 @@ mod tests {
 
         #[test]
         fn reading_any_bytes_never_panics(text: Vec<u8>, key: Option<String>) {
-            if let Ok(mut reader) = Reader::new(&text[..], key.as_deref(), b',') {
+            if let Ok(mut reader) = Reader::new(&text[..], key.as_deref(), Some(b',')) {
                 while let Ok(true) = reader.read_row(&mut Row::default()) {}
             }
         }

@@ -100,7 +100,10 @@ mod tests {
     #[test]
     fn the_largest_row_fits_a_line() {
         let of_byte = super::super::escape::escaped(&[0]).len();
-        assert!(of_byte * (MAX_VALUE_BYTES + 8192) + "\t".len() <= MAX_LINE, "a key has at most 8 KiB");
+        assert!(
+            of_byte * (MAX_VALUE_BYTES + (16 << 10)) + "\t".len() <= MAX_LINE,
+            "a key has at most 16 KiB"
+        );
     }
 
     #[test]

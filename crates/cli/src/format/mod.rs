@@ -15,7 +15,7 @@ use std::io::{self, BufRead};
 pub use escape::EscapeError;
 
 /// Length of the longest value of a store, in bytes.
-pub(crate) const MAX_VALUE_BYTES: usize = 1 << 30;
+pub(crate) const MAX_VALUE_BYTES: usize = azekura::MAX_VALUE_BYTES as usize;
 
 /// A key and its value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -188,10 +188,7 @@ pub fn open<'a>(
     let field = options.key_field.as_deref();
     Ok(match format {
         Format::Tsv => Box::new(tsv::Reader::new(source, options.raw)),
-        Format::Csv => match options.delimiter {
-            Some(delimiter) => Box::new(csv::Reader::new(source, field, delimiter)?),
-            None => Box::new(csv::Reader::with_commas(source, field)?),
-        },
+        Format::Csv => Box::new(csv::Reader::new(source, field, options.delimiter)?),
         Format::Jsonl => Box::new(jsonl::Reader::new(source, field.unwrap_or_default())),
     })
 }

@@ -9,8 +9,8 @@ pub(crate) fn load_formats(data: &[u8]) {
     let rows = match mode % 5 {
         0 => rows_of(tsv::Reader::new(text, false)),
         1 => rows_of(tsv::Reader::new(text, true)),
-        2 => csv::Reader::new(text, None, b',').map_or_else(|_| Vec::new(), rows_of),
-        3 => csv::Reader::new(text, Some("2"), b';').map_or_else(|_| Vec::new(), rows_of),
+        2 => csv::Reader::new(text, None, Some(b',')).map_or_else(|_| Vec::new(), rows_of),
+        3 => csv::Reader::new(text, Some("2"), Some(b';')).map_or_else(|_| Vec::new(), rows_of),
         _ => rows_of(jsonl::Reader::new(text, "id")),
     };
     let mut dumped = Vec::new();

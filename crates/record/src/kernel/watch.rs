@@ -41,7 +41,7 @@ const BYTES_PER_RECORD: u64 = 128;
 
 /// Returns the number of records of this size that need a quarter of the memory; `None` if it is unknown.
 pub(super) fn most_records(bytes: u64) -> Option<usize> {
-    usize::try_from(crate::process::memory()? / 4 / bytes).ok()
+    usize::try_from(azekura_base::memory::limit()? / 4 / bytes).ok()
 }
 
 /// Threads to watch.

@@ -1,0 +1,148 @@
+//! The memory that this process may use.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Directories under which control groups are mounted: version 2, version 2 beside version 1, version 1.
+pub const MOUNTS: [(&str, Version); 3] = [
+    ("/sys/fs/cgroup", Version::Two),
+    ("/sys/fs/cgroup/unified", Version::Two),
+    ("/sys/fs/cgroup/memory", Version::One),
+];
+
+/// Limits of the process, in bytes, by their names in /proc/self/limits.
+const PROCESS_LIMITS: [&str; 2] = ["Max address space", "Max data size"];
+
+/// A version of control groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// One hierarchy for each controller.
+    One,
+    /// One hierarchy for all controllers.
+    Two,
+}
+
+impl Version {
+    /// Returns the name of the file with the limit of a group's memory.
+    #[must_use]
+    pub const fn limit_file(self) -> &'static str {
+        match self {
+            Self::One => "memory.limit_in_bytes",
+            Self::Two => "memory.max",
+        }
+    }
+}
+
+/// Returns the number of bytes of memory that this process may use: the memory of the machine, that of the
+/// process's control group, or the process's own limit of addresses or data (`ulimit -v`, `ulimit -d`), the
+/// least of them. `None` if the system reports none.
+///
+/// Reads a few small files below `/proc` and `/sys/fs/cgroup`.
+#[must_use]
+pub fn limit() -> Option<u64> {
+    limit_in(|path| fs::read_to_string(path).ok())
+}
+
+/// Returns the limit as [`limit`] does. `read` returns the text of a file; `None` if it cannot be read.
+fn limit_in(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
+    let read_or_empty = |path: &str| read(Path::new(path)).unwrap_or_default();
+    let groups = read_or_empty("/proc/self/cgroup");
+    let limits = MOUNTS.into_iter().flat_map(|(mount, version)| {
+        let group = group_of(&groups, version).unwrap_or_default();
+        let read = &read;
+        ancestors(Path::new(mount), &group)
+            .into_iter()
+            .filter_map(move |directory| read(&directory.join(version.limit_file()))?.trim().parse().ok())
+    });
+    let process = read_or_empty("/proc/self/limits");
+    let own = PROCESS_LIMITS.into_iter().filter_map(|name| soft_limit(&process, name));
+    limits.chain(total(&read_or_empty("/proc/meminfo"))).chain(own).min()
+}
+
+/// Returns the soft limit with this name in /proc/self/limits, unless it is unlimited.
+fn soft_limit(limits: &str, name: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Returns `MemTotal` of /proc/meminfo in bytes.
+fn total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// Returns the control group of this process from /proc/self/cgroup, as a relative path.
+fn group_of(groups: &str, version: Version) -> Option<PathBuf> {
+    groups.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let is_ours = match version {
+            Version::One => controllers.split(',').any(|name| name == "memory"),
+            Version::Two => number == "0" && controllers.is_empty(),
+        };
+        is_ours.then(|| PathBuf::from(path.trim_start_matches('/')))
+    })
+}
+
+/// Returns the directories of the group and of its ancestors up to the mount. The limit of an ancestor also
+/// applies to the group. In a container the path of the group may lie outside of the mounted part.
+fn ancestors(mount: &Path, group: &Path) -> Vec<PathBuf> {
+    group.ancestors().map(|part| mount.join(part)).collect()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const MACHINE: (&str, &str) = ("proc/meminfo", "MemFree:  1 kB\nMemTotal:       1024 kB\n");
+
+    fn limit(files: &[(&str, &str)]) -> Option<u64> {
+        limit_in(|path| {
+            let found = files.iter().find(|(name, _)| path == Path::new("/").join(name));
+            found.map(|(_, text)| (*text).to_owned())
+        })
+    }
+
+    #[test]
+    fn without_groups_the_machine_is_the_limit() {
+        assert_eq!(limit(&[MACHINE]), Some(1 << 20));
+        assert_eq!(limit(&[]), None);
+        assert_eq!(limit(&[("proc/meminfo", "MemTotal: lots\n")]), None);
+    }
+
+    #[test]
+    fn the_least_limit_of_a_group_and_its_ancestors_counts() {
+        let group = ("proc/self/cgroup", "0::/a/b\n");
+        let own = ("sys/fs/cgroup/a/b/memory.max", "4096\n");
+        let parent = ("sys/fs/cgroup/a/memory.max", "2048\n");
+        let none = ("sys/fs/cgroup/a/memory.max", "max\n");
+        assert_eq!(limit(&[MACHINE, group, own, none]), Some(4096));
+        assert_eq!(limit(&[MACHINE, group, own, parent]), Some(2048));
+        // A container in which the process's group is the root of the mount.
+        assert_eq!(limit(&[MACHINE, group, ("sys/fs/cgroup/memory.max", "512\n")]), Some(512));
+    }
+
+    #[test]
+    fn version_one_counts_too_and_its_huge_number_for_no_limit_does_not() {
+        let group = ("proc/self/cgroup", "5:cpu:/c\n4:memory:/x\n0::/\n");
+        let file = "sys/fs/cgroup/memory/x/memory.limit_in_bytes";
+        assert_eq!(limit(&[MACHINE, group, (file, "8192\n")]), Some(8192));
+        assert_eq!(limit(&[MACHINE, group, (file, "9223372036854771712\n")]), Some(1 << 20));
+    }
+
+    #[test]
+    fn limits_of_the_process_count_too() {
+        let limits = |data: &str, addresses: &str| {
+            let text = format!(
+                "Limit                     Soft Limit           Hard Limit           Units     \n\
+                 Max data size             {data:<20} unlimited            bytes     \n\
+                 Max address space         {addresses:<20} 4096                 bytes     \n"
+            );
+            limit(&[MACHINE, ("proc/self/limits", text.as_str())])
+        };
+        assert_eq!(limits("unlimited", "unlimited"), Some(1 << 20));
+        assert_eq!(limits("8192", "unlimited"), Some(8192));
+        assert_eq!(limits("8192", "6144"), Some(6144));
+    }
+}
