@@ -32,16 +32,8 @@ impl FreeFrames {
         Self(IndexStack::new(frames))
     }
 
-    /// Takes a frame. Returns `None` if the list is empty or another thread was faster: the caller can take a
-    /// victim.
+    /// Takes a frame. Returns `None` if the list is empty.
     pub fn pop(&self, frames: &[Frame]) -> Option<Evicted> {
-        let headers = Headers(frames);
-        self.0.try_pop(&headers).map(|turn| Evicted { frame: headers.frame(turn) })
-    }
-
-    /// Takes a frame as [`Self::pop`] does, but retries if another thread was faster: `None` means that the
-    /// list was empty.
-    pub(crate) fn pop_any(&self, frames: &[Frame]) -> Option<Evicted> {
         let headers = Headers(frames);
         self.0.pop(&headers).map(|turn| Evicted { frame: headers.frame(turn) })
     }

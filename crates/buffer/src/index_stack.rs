@@ -36,13 +36,6 @@ pub(crate) struct IndexStack {
     pushed: Count,
 }
 
-/// The result of one attempt to pop.
-enum Popped {
-    Number(u32),
-    Overtaken,
-    Empty,
-}
-
 const TAG_ONE: u64 = 1 << 32;
 const NUMBER: u64 = TAG_ONE - 1;
 
@@ -72,39 +65,23 @@ impl IndexStack {
 
     /// Pops the number on top, or returns a number that was never pushed.
     pub(crate) fn pop(&self, notes: &impl Below) -> Option<u32> {
-        loop {
-            match self.pop_once(notes) {
-                Popped::Number(number) => return Some(number),
-                Popped::Empty => return None,
-                Popped::Overtaken => {}
+        // Acquire: pairs with the Release of the push that stored this head, so the number's link is visible.
+        let mut head = self.head.load(Acquire);
+        while let Some(number) = ((head & NUMBER) as u32).checked_sub(1) {
+            // The value may be the link of a later push, or not a link at all. Then the tag has changed and
+            // the CAS fails (STACK-1).
+            let below = notes.below(number);
+            let new = ((head & !NUMBER).wrapping_add(TAG_ONE)) | u64::from(below);
+            shared_rmw();
+            match self.head.compare_exchange(head, new, AcqRel, Acquire) {
+                Ok(_) => {
+                    self.pushed.fetch_sub(1, Relaxed); // Relaxed: an approximate count
+                    return Some(number);
+                }
+                Err(now) => head = now,
             }
         }
-    }
-
-    /// Pops a number as [`Self::pop`] does, but returns `None` if another thread is faster: for callers with
-    /// an alternative. If many threads compete for the only number, all CAS attempts except one fail, and
-    /// each delays the next.
-    pub(crate) fn try_pop(&self, notes: &impl Below) -> Option<u32> {
-        if let Popped::Number(number) = self.pop_once(notes) { Some(number) } else { None }
-    }
-
-    fn pop_once(&self, notes: &impl Below) -> Popped {
-        // Acquire: pairs with the Release of the push that stored this head, so the number's link is visible.
-        let head = self.head.load(Acquire);
-        let Some(number) = ((head & NUMBER) as u32).checked_sub(1) else {
-            return self.take_fresh().map_or(Popped::Empty, Popped::Number);
-        };
-        // The value may be the link of a later push, or not a link at all. Then the tag has changed and the
-        // CAS fails (STACK-1).
-        let below = notes.below(number);
-        let new = ((head & !NUMBER).wrapping_add(TAG_ONE)) | u64::from(below);
-        shared_rmw();
-        let popped = self.head.compare_exchange(head, new, AcqRel, Relaxed);
-        if popped.is_err() {
-            return Popped::Overtaken;
-        }
-        self.pushed.fetch_sub(1, Relaxed); // Relaxed: an approximate count
-        Popped::Number(number)
+        self.take_fresh()
     }
 
     /// Returns the approximate count of numbers that can be popped.

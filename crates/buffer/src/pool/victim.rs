@@ -175,7 +175,7 @@ impl BufferPool {
     fn wait_for_cleaner(&self) -> Waited {
         let registration = self.supply.register();
         sync_point!("registered for a free frame");
-        if let Some(owner) = self.free_frames.pop_any(&self.frames) {
+        if let Some(owner) = self.free_frames.pop(&self.frames) {
             return Waited::Free(self.vacant(owner)); // SUPPLY-1
         }
         self.notifier.call();
