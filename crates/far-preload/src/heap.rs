@@ -233,7 +233,7 @@ impl Heap {
         for part in self.parts(self.base, self.bytes).far {
             self.lock().take_free_within(self, &part);
             // SAFETY: as in `unmanage`; no part of the range is allocated.
-            unsafe { self.memory.unmanage_free(part.clone()) };
+            unsafe { self.memory.unmanage(part.clone()) };
             self.settle(part);
         }
         // SAFETY: all pages have left far memory.

@@ -159,18 +159,34 @@ pub(crate) fn pins_pages() -> bool {
 }
 
 /// Passes the far memory in a range to the kernel permanently, before a call on it that only the kernel can
-/// execute.
-pub(crate) fn unmanage(address: usize, bytes: usize) {
-    if let Some(heap) = heap()
-        && bytes > 0
-        && heap.memory().is_managed(address..address.saturating_add(bytes))
-    {
-        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
-        heap.unmanage(address..address.saturating_add(bytes));
+/// execute. Returns `true` if there was far memory.
+pub(crate) fn unmanage(address: usize, bytes: usize) -> bool {
+    let range = address..address.saturating_add(bytes);
+    let Some(heap) = heap().filter(|heap| bytes > 0 && heap.memory().is_managed(range.clone())) else {
+        return false;
+    };
+    keeping_errno(|| {
+        heap.unmanage(range);
         keeps_budget(heap);
-        // SAFETY: the address of this thread's `errno`.
-        unsafe { *libc::__errno_location() = errno };
+    });
+    true
+}
+
+/// Counts the unmanaged memory after a call that may have changed it, for example `mlock`.
+pub(crate) fn count_unmanaged() {
+    if let Some(heap) = heap() {
+        keeping_errno(|| {
+            heap.memory().count_unmanaged();
+            keeps_budget(heap);
+        });
     }
+}
+
+fn keeping_errno(run: impl FnOnce()) {
+    let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+    run();
+    // SAFETY: the address of this thread's `errno`.
+    unsafe { *libc::__errno_location() = errno };
 }
 
 /// Ends a program with `--strict` if its unmanaged memory exceeds the local budget.

@@ -30,7 +30,8 @@ stats! {
     page_bytes,
     /// Largest number of bytes of local and leaving pages at any time.
     peak_local_bytes,
-    /// Bytes that left far memory permanently, because of a call that only the kernel can execute.
+    /// Largest size of the memory in use that left far memory permanently, because of a call that only the
+    /// kernel can execute.
     unmanaged_bytes,
     /// Page faults that the pager handled.
     faults,

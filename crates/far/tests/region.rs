@@ -289,3 +289,28 @@ fn core_files_exclude_far_memory_and_include_the_pages_that_left_it() {
         assert!(is_excluded(first + PAGE), "{mechanism}: {}", flags_at(first + PAGE));
     });
 }
+
+/// UNMANAGED-3: OpenBLAS maps 32 MiB per thread and calls `mbind`, but uses a small part of them.
+#[test]
+fn pages_that_left_far_memory_take_of_the_budget_what_they_use() {
+    const GIVEN: usize = 32;
+    with_each_mechanism(|mechanism| {
+        let server = server();
+        let memory = setting(&server).mechanism(mechanism).local(48 * PAGE).build().unwrap();
+        let first = memory.as_ptr() as usize;
+        // SAFETY: this thread holds no lock, and the pages stay mapped.
+        unsafe { memory.unmanage(first..first + GIVEN * PAGE) };
+        memory.count_unmanaged();
+        assert!(memory.stats().unmanaged_bytes <= PAGE as u64, "{mechanism}: {}", memory.stats());
+        let write = |page: usize| {
+            // SAFETY: the address is inside the region, which no other thread uses.
+            unsafe { memory.as_ptr().add(page * PAGE).write_volatile(7) };
+        };
+        (GIVEN..GIVEN + 40).for_each(write);
+        assert!(memory.stats().swap_outs < 16, "{mechanism}: {}", memory.stats());
+        (0..GIVEN).for_each(write);
+        memory.count_unmanaged();
+        let bytes = memory.stats().unmanaged_bytes;
+        assert!(bytes > 0 && bytes <= (GIVEN * PAGE) as u64, "{mechanism}: {bytes}");
+    });
+}

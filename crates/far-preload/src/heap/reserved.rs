@@ -124,7 +124,7 @@ impl Heap {
             // this library (FAR-1).
             unsafe {
                 self.memory.commit(part.clone());
-                self.memory.unmanage_free(part);
+                self.memory.unmanage(part);
             }
         }
     }

@@ -48,7 +48,7 @@
 use super::again;
 use super::map::{madvise, mmap, mprotect, mremap, munmap};
 use crate::next::Next;
-use crate::session::{at_end, end_far, heap, is_static, unmanage};
+use crate::session::{at_end, count_unmanaged, end_far, heap, is_static, unmanage};
 use azekura_far::sys;
 use libc::{c_long, iovec, pthread_mutex_t, pthread_mutexattr_t};
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
@@ -78,8 +78,12 @@ fn on_range(number: c_long, arguments: [usize; 6]) -> c_int {
     let [at, bytes, ..] = arguments;
     // The kernel rounds to whole pages.
     let start = at / PIECE * PIECE;
-    unmanage(start, (at - start).saturating_add(bytes));
-    call(number, arguments) as c_int
+    let has_left = unmanage(start, (at - start).saturating_add(bytes));
+    let done = call(number, arguments) as c_int;
+    if has_left {
+        count_unmanaged();
+    }
+    done
 }
 
 fn call(number: c_long, arguments: [usize; 6]) -> isize {
@@ -183,8 +187,10 @@ pub(super) unsafe extern "C" fn move_pages(
     flags: c_int,
 ) -> c_long {
     if !pages.is_null() && (count as usize) < MOST_PARTS {
-        // SAFETY: the list of pages is that of the caller.
-        (0..count as usize).for_each(|i| unmanage(unsafe { *pages.add(i) } as usize, 1));
+        for i in 0..count as usize {
+            // SAFETY: the list of pages is that of the caller.
+            unmanage(unsafe { *pages.add(i) } as usize, 1);
+        }
     }
     let arguments =
         [process as usize, count as usize, pages as usize, nodes as usize, status as usize, flags as usize];

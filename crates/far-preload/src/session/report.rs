@@ -112,6 +112,7 @@ pub(crate) extern "C" fn at_end() {
     // SAFETY: the pointer is null, or the session is never dropped. Acquire: pairs with Release in
     // `session::install`.
     let Some(session) = (unsafe { HEAP.load(Acquire).as_ref() }) else { return };
+    session.heap.memory().count_unmanaged();
     let stats = session.heap.memory().stats();
     let peak = peak_resident();
     // Relaxed: the threads of the program have finished counting.

@@ -148,6 +148,19 @@ pub(super) fn reopen(at: *mut u8, bytes: usize) -> io::Result<()> {
 /// Returns the addresses of the system pages in a range that have no memory or were swapped out, and the size
 /// of a system page.
 pub(super) fn missing(at: *mut u8, bytes: usize) -> io::Result<(Vec<usize>, usize)> {
+    let (there, piece) = residency(at, bytes)?;
+    let missing = there.iter().enumerate().filter(|(_, there)| *there & 1 == 0);
+    Ok((missing.map(|(i, _)| at as usize + i * piece).collect(), piece))
+}
+
+/// Returns the bytes of a range that have memory. Fails if a part of the range is not mapped.
+pub(super) fn present(at: *mut u8, bytes: usize) -> io::Result<usize> {
+    let (there, piece) = residency(at, bytes)?;
+    Ok(there.iter().filter(|&there| there & 1 == 1).count() * piece)
+}
+
+/// Returns the kernel's answer to `mincore` for each system page of a range, and the size of a system page.
+fn residency(at: *mut u8, bytes: usize) -> io::Result<(Vec<u8>, usize)> {
     // SAFETY: the call accesses no memory of this process.
     let piece = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_err(io::Error::other)?;
     let mut there = vec![0_u8; bytes.div_ceil(piece)];
@@ -156,8 +169,7 @@ pub(super) fn missing(at: *mut u8, bytes: usize) -> io::Result<(Vec<usize>, usiz
     if unsafe { sys::call(libc::SYS_mincore, arguments) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    let missing = there.iter().enumerate().filter(|(_, there)| *there & 1 == 0);
-    Ok((missing.map(|(i, _)| at as usize + i * piece).collect(), piece))
+    Ok((there, piece))
 }
 
 /// A descriptor that becomes readable when notified.

@@ -37,6 +37,28 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Largest number of pages of one call of `mincore`.
+const COUNTED_AT_ONCE: usize = 1024;
+
+/// Returns the number of bytes of these pages that have memory. A part of them may not be mapped any more.
+fn bytes_present(pages: Range<u32>, address: &impl Fn(u32) -> *mut u8, page_bytes: usize) -> usize {
+    let (Some(last), bytes) = (pages.clone().next_back(), pages.len() * page_bytes) else { return 0 };
+    let at = address(pages.start);
+    let is_contiguous = address(last) as usize - at as usize == bytes - page_bytes;
+    if is_contiguous
+        && pages.len() <= COUNTED_AT_ONCE
+        && let Ok(present) = arena::present(at, bytes)
+    {
+        return present;
+    }
+    if pages.len() == 1 {
+        return 0;
+    }
+    let middle = pages.start + (pages.end - pages.start) / 2;
+    bytes_present(pages.start..middle, address, page_bytes)
+        + bytes_present(middle..pages.end, address, page_bytes)
+}
+
 /// Mechanism that pages in and out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -205,6 +227,12 @@ pub(crate) trait Backend: Send + Sync {
     fn retire(&self) {}
     /// Returns the pages that were passed to the kernel.
     fn unmanaged(&self) -> &PageSet;
+    /// Returns the number of bytes of memory that the unmanaged pages use. Reads the page tables of all of
+    /// them.
+    fn unmanaged_bytes(&self, page_bytes: usize) -> usize {
+        let count = |pages| bytes_present(pages, &|page| self.address(page), page_bytes);
+        self.unmanaged().members().map(count).sum()
+    }
     /// Returns the address of a page.
     fn address(&self, page: u32) -> *mut u8;
     /// Returns the page at an address; `None` if the address is outside of the region.

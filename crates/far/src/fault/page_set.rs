@@ -72,6 +72,21 @@ impl PageSet {
         if is_member { self.add(pages) } else { self.remove(pages) }
     }
 
+    /// Returns the ranges of pages in the set.
+    pub(crate) fn members(&self) -> impl Iterator<Item = Range<u32>> + '_ {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            while at < self.pages && !self.has(at) {
+                // Relaxed: as for the count; whole words without a page are skipped.
+                let is_empty = at.is_multiple_of(64) && self.word(at).load(Relaxed) == 0;
+                at += if is_empty { 64 } else { 1 };
+            }
+            let start = at.min(self.pages);
+            at = (start..self.pages).find(|&page| !self.has(page)).unwrap_or(self.pages);
+            (start < at).then_some(start..at)
+        })
+    }
+
     /// Returns the parts of a range that are not in the set.
     pub(crate) fn others(&self, pages: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
         let Range { start: mut at, end } = pages;
@@ -105,5 +120,9 @@ mod tests {
         unmanaged.remove(62..70);
         assert!(unmanaged.others(0..200).eq([0..60, 62..199]));
         assert_eq!(unmanaged.len(), 3);
+        assert!(unmanaged.members().eq([60..62, 199..200]));
+        unmanaged.add(62..192);
+        assert!(unmanaged.members().eq([60..192, 199..200]));
+        assert_eq!(PageSet::none(64).unwrap().members().count(), 0);
     }
 }

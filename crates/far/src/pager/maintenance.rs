@@ -1,4 +1,4 @@
-//! Periodic work: the policy's timer, and attempts to reconnect lost servers.
+//! Periodic work: the policy's timer, attempts to reconnect lost servers, and the count of unmanaged memory.
 //!
 //! A reconnected server has a new, empty session. Pages with too few copies are copied there.
 
@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// Interval between two attempts to reconnect a lost server.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// The time between two counts of unmanaged memory is at least this multiple of the time of a count.
+const COUNT_PAUSE: u32 = 100;
 
 /// Address and options of a server.
 #[derive(Clone, Debug)]
@@ -24,6 +26,7 @@ impl Pager {
         let turn = timer.unwrap_or(RETRY_INTERVAL).min(RETRY_INTERVAL);
         let mut asked = Instant::now();
         let mut ticked = asked;
+        let mut next_count = asked;
         loop {
             let core = self.lock();
             if core.is_closing() {
@@ -44,6 +47,11 @@ impl Pager {
             if asked.elapsed() >= RETRY_INTERVAL {
                 asked = Instant::now();
                 self.ask_again(servers, &lost);
+                let begun = Instant::now();
+                if begun >= next_count {
+                    self.count_unmanaged();
+                    next_count = Instant::now() + begun.elapsed() * COUNT_PAUSE;
+                }
             }
         }
     }

@@ -204,13 +204,24 @@ impl Pager {
 
     /// Passes pages to the kernel permanently, with their bytes. The caller holds no lock, because this call
     /// touches pages that are paged out.
-    pub(crate) fn unmanage(&self, pages: std::ops::Range<u32>, is_free: bool) {
+    pub(crate) fn unmanage(&self, pages: std::ops::Range<u32>) {
         loop {
-            let remote = self.lock().unmanage(pages.clone(), is_free);
+            let remote = self.lock().unmanage(pages.clone());
             let Some(page) = remote else { return };
             // SAFETY: the page belongs to the region, which can be read as long as it exists. The page is
             // managed, so the program has set no protection on it.
             let _ = unsafe { self.backend.address(page).read_volatile() };
+        }
+    }
+
+    /// Counts the unmanaged pages that have memory (UNMANAGED-3).
+    pub(crate) fn count_unmanaged(&self) {
+        if self.backend.unmanaged().len() > 0 {
+            let page_bytes = self.lock().page_bytes();
+            let pages = self.backend.unmanaged_bytes(page_bytes).div_ceil(page_bytes);
+            let mut core = self.lock();
+            core.count_unmanaged(pages);
+            core.serve_waiting();
         }
     }
 

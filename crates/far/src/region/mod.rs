@@ -110,8 +110,8 @@ impl FarMemory {
     }
 
     /// Passes all pages that overlap a range of addresses to the kernel permanently, with their bytes. They
-    /// are then ordinary private anonymous memory, on which every system call has its ordinary effect. They
-    /// count against the local memory.
+    /// are then ordinary private anonymous memory, on which every system call has its ordinary effect. The
+    /// memory that they use counts against the local memory; it is counted again every half a second.
     ///
     /// Blocks until all of them are paged in. Addresses outside of the region are ignored.
     ///
@@ -120,17 +120,12 @@ impl FarMemory {
     /// The calling thread holds no lock for which a thread that touches far memory may wait. If the kernel
     /// unmaps such a page later, this value is never dropped.
     pub unsafe fn unmanage(&self, addresses: Range<usize>) {
-        self.pages_at(addresses).for_each(|pages| self.pager.unmanage(pages, false));
+        self.pages_at(addresses).for_each(|pages| self.pager.unmanage(pages));
     }
 
-    /// Passes pages to the kernel as [`unmanage`](Self::unmanage) does, for pages that the program does not
-    /// use: their bytes are lost, and they do not count as local.
-    ///
-    /// # Safety
-    ///
-    /// The contract of [`unmanage`](Self::unmanage); in addition, no thread uses the range.
-    pub unsafe fn unmanage_free(&self, addresses: Range<usize>) {
-        self.pages_at(addresses).for_each(|pages| self.pager.unmanage(pages, true));
+    /// Counts the memory of unmanaged pages now, for example after a call that has changed it.
+    pub fn count_unmanaged(&self) {
+        self.pager.count_unmanaged();
     }
 
     /// Empties the whole pages within a range of addresses and reserves them. They use no memory, and until

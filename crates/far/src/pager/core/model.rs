@@ -209,15 +209,18 @@ impl World {
         let page = self.rng.random_range(0..PAGES - 2);
         let mut core = self.pager.lock();
         if core.stats().unmanaged_bytes < u64::from(PAGES / 8) * PAGE as u64 {
-            let _ = core.unmanage(page..page + 3, false);
+            let _ = core.unmanage(page..page + 3);
         }
     }
 
     /// Does the periodic work of the maintenance thread.
     fn look_after(&mut self) {
+        self.pager.count_unmanaged();
         let mut core = self.pager.lock();
         core.recopy();
         core.serve_waiting();
+        let bytes = self.machine.unmanaged_bytes(PAGE);
+        assert_eq!(core.unmanaged * PAGE, bytes, "UNMANAGED-3");
     }
 
     /// Loses a server in two steps: first it accepts no more orders, later the pager is informed.

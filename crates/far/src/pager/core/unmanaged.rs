@@ -4,9 +4,13 @@
 //! The calling thread pages the pages in by touching them, so it waits without a lock. Then, under the lock,
 //! all local pages are passed to the kernel. A page that was paged out in the meantime is touched again.
 //!
-//! - **UNMANAGED-2** An unmanaged page counts against the local budget: `limit` shrinks by one for each, but
-//!   never below [`LEAST`] and an eighth of its first value, so that the rest of the program can continue.
-//!   The policy, the replicas and the frames have no data about such a page.
+//! - **UNMANAGED-2** An unmanaged page that has memory counts against the local budget: `limit` shrinks by one
+//!   for each, but never below [`LEAST`] and an eighth of its first value, so that the rest of the program can
+//!   continue. The policy, the replicas and the frames have no data about such a page.
+//! - **UNMANAGED-3** The kernel allocates and frees unmanaged memory without a report. So the maintenance
+//!   thread counts it again at intervals. Until then, the count is that of the pages that had bytes when they
+//!   left. Large buffers that a program passes to such a call and never uses do not count (OpenBLAS maps
+//!   32 MiB for each thread and calls `mbind`).
 
 use super::Core;
 use crate::error::Loss;
@@ -21,8 +25,7 @@ pub(super) const LEAST: usize = 8;
 
 impl Core {
     /// Passes pages to the kernel. Returns the first page that must be touched before the rest can follow.
-    /// Pages that the program does not use (`is_free`) do not count against the budget.
-    pub(in crate::pager) fn unmanage(&mut self, pages: Range<u32>, is_free: bool) -> Option<u32> {
+    pub(in crate::pager) fn unmanage(&mut self, pages: Range<u32>) -> Option<u32> {
         self.close_within(&pages);
         let backend = Arc::clone(&self.backend);
         let is_unmanaged = |page: u32| backend.unmanaged().has(page);
@@ -41,9 +44,8 @@ impl Core {
             let run = from..(from..pages.end).find(|&p| is_unmanaged(p) || is_remote(p)).unwrap_or(pages.end);
             from = run.end;
             if !run.is_empty() {
-                self.unmanage_local(run.clone());
-                self.unmanaged += if is_free { 0 } else { run.len() };
-                self.fit_limit();
+                let full = self.unmanage_local(run);
+                self.count_unmanaged(self.unmanaged + full);
             }
             if from == pages.end {
                 break;
@@ -58,13 +60,15 @@ impl Core {
         None
     }
 
-    /// Passes pages to the kernel that are all local or empty.
-    fn unmanage_local(&mut self, pages: Range<u32>) {
+    /// Passes pages to the kernel that are all local or empty. Returns the number of pages with bytes.
+    fn unmanage_local(&mut self, pages: Range<u32>) -> usize {
+        let mut full = 0;
         for page in pages.clone() {
             if self.pages.is_blank(page as usize) {
                 continue; // an empty page without an entry; the entry would cost memory
             }
             self.dissolve(page);
+            full += usize::from(!matches!(self.pages[page as usize].state, State::Empty));
             match self.pages[page as usize].state {
                 State::Resident { .. } => self.forget_resident(page),
                 State::Armed { frame: Some(frame), .. } => {
@@ -90,11 +94,15 @@ impl Core {
             self.stop_program(&Loss::Unmanage { page: pages.start, pages: pages.len(), source });
         }
         self.backend.wake(pages);
+        full
     }
 
-    /// Adapts `limit` to the number of unmanaged pages (UNMANAGED-2), and pages out the excess pages.
-    fn fit_limit(&mut self) {
-        self.stats.unmanaged_bytes = (self.unmanaged * self.page_bytes) as u64;
+    /// Adapts `limit` to the number of unmanaged pages with memory (UNMANAGED-2), and pages out the excess
+    /// pages.
+    pub(in crate::pager) fn count_unmanaged(&mut self, pages: usize) {
+        self.unmanaged = pages;
+        let bytes = (pages * self.page_bytes) as u64;
+        self.stats.unmanaged_bytes = self.stats.unmanaged_bytes.max(bytes);
         self.set_limit();
         self.open.shrink(self.limit);
         while self.local > self.limit && self.evict(None) {}
@@ -105,6 +113,11 @@ impl Core {
         let least = (self.full_limit / 8).max(LEAST).min(self.full_limit);
         let taken = self.unmanaged + self.tier.budget_pages();
         self.limit = self.full_limit.saturating_sub(taken).max(least);
+    }
+
+    /// Returns the size of a page in bytes.
+    pub(in crate::pager) fn page_bytes(&self) -> usize {
+        self.page_bytes
     }
 
     /// Handles a fault on an unmanaged page, which happened before the page was passed to the kernel.

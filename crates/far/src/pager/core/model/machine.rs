@@ -317,6 +317,11 @@ impl Backend for Machine {
         &self.unmanaged
     }
 
+    fn unmanaged_bytes(&self, _: usize) -> usize {
+        let inner = self.inner();
+        self.unmanaged.members().flatten().filter(|&page| inner.present[page as usize]).count() * PAGE
+    }
+
     fn set_reserved(&self, pages: Range<u32>, is_reserved: bool) -> io::Result<()> {
         self.reserved.set(pages, is_reserved);
         Ok(())
