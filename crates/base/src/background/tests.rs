@@ -16,15 +16,16 @@ fn threads(name: &str) -> usize {
     tasks.map(named).filter(|&is_named| is_named).count()
 }
 
-/// Waits until at most `most` threads exist, because the kernel removes an ended thread after a short time.
-fn become_at_most(most: usize, what: &str) {
+/// Waits until at most `most` threads of a name exist, because the kernel removes an ended thread after a
+/// short time.
+fn become_at_most(name: &str, most: usize, what: &str) {
     for _ in 0..6_000 {
-        if threads("azekura-log") <= most {
+        if threads(name) <= most {
             return;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("{what}: {} stay", threads("azekura-log"));
+    panic!("{what}: {} stay", threads(name));
 }
 
 /// Starts a job that runs until it is told to end.
@@ -42,19 +43,21 @@ fn held(group: &Group) -> Sender<()> {
 #[test]
 fn threads_come_with_the_jobs_and_a_few_stay_without_work() {
     let _alone = ALONE.lock();
-    become_at_most(0, "threads of other tests");
+    become_at_most("azekura-log", 0, "threads of other tests");
     let groups: Vec<_> = (0..100).map(|_| Group::new(Kind::Log).unwrap()).collect();
+    // A thread that was started, or has ended its job, and does not look for a job yet is not idle. If the
+    // system does not run such a thread, the next job starts one more: twice at most here.
     drop(held(&groups[0]));
-    assert_eq!(threads("azekura-log"), 1, "of the process, not of a group");
+    assert!((1..=2).contains(&threads("azekura-log")), "of the process, not of a group");
     let held: Vec<_> = groups.iter().take(20).map(|group| held(group)).collect();
-    assert_eq!(threads("azekura-log"), 20, "each job that runs has one");
+    assert!((20..=22).contains(&threads("azekura-log")), "each job that runs has one");
     drop(held);
     for group in &groups {
         group.close(|| {});
         assert!(!group.start(|| panic!("JOBS-2")));
     }
     drop(groups);
-    become_at_most(0, "the last group ends the threads");
+    become_at_most("azekura-log", 0, "the last group ends the threads");
 }
 
 #[test]
@@ -62,7 +65,7 @@ fn idle_threads_end_but_for_a_few() {
     let _alone = ALONE.lock();
     let group = Group::new(Kind::Log).unwrap();
     drop((0..20).map(|_| held(&group)).collect::<Vec<_>>());
-    become_at_most(KEPT_IDLE, "idle threads end");
+    become_at_most("azekura-log", KEPT_IDLE, "idle threads end");
 }
 
 #[test]
@@ -77,6 +80,7 @@ fn jobs_of_pages_wait_for_a_thread_where_the_limit_is_reached() {
     assert!(other.start(move || tell.send(1).unwrap()));
     assert!(other.start_after(Duration::from_millis(1), move || done.send(2).unwrap()));
     assert!(group.is_overdue() && other.is_overdue());
+    become_at_most("azekura-pages", most, "threads of other tests");
     assert_eq!(threads("azekura-pages"), most);
     assert!(does.try_recv().is_err(), "the threads are taken");
     drop(ends.pop());
@@ -99,9 +103,10 @@ fn a_delayed_job_runs_though_all_threads_work() {
     delayed(&group, 20, "second");
     delayed(&group, 1, "first");
     let end = held(&group);
-    assert_eq!(does.recv(), Ok("first"));
-    assert_eq!(does.recv(), Ok("second"));
-    assert_eq!(does.recv(), Ok("third"));
+    // Jobs that became due while the system did not run their threads run at the same time.
+    let mut done = [(); 3].map(|()| does.recv().unwrap());
+    done.sort_unstable();
+    assert_eq!(done, ["first", "second", "third"]);
     drop(end);
 }
 
