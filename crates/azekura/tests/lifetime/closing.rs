@@ -47,7 +47,7 @@ fn written_beside<T: Send + 'static>(
     let before = bytes();
     let writer = thread::Builder::new().name(WRITER.into()).spawn(write).unwrap();
     hold.wait_for_one();
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while bytes() == before && Instant::now() < deadline {
         thread::yield_now();
     }
