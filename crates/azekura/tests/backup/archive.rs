@@ -214,6 +214,8 @@ fn restores_to_random_times_equal_the_model() {
 fn a_restore_to_a_time_has_the_commits_of_concurrent_writers_up_to_it() {
     const WRITERS: u64 = 4;
     const COMMITS: u64 = 300;
+    /// Number of commits after which a writer waits for one more point in time.
+    const PER_POINT: u64 = 50;
     let pairs: [TableDefinition<(u64, u64), u64>; 2] =
         [TableDefinition::new("first"), TableDefinition::new("second")];
     let fs = FaultFs::new();
@@ -221,12 +223,17 @@ fn a_restore_to_a_time_has_the_commits_of_concurrent_writers_up_to_it() {
     db.transact(|tx| tx.table(&pairs[0])?.insert(&(9, 9), &0)).expect("writes");
     let done = AtomicBool::new(false);
     let acknowledged = [const { std::sync::atomic::AtomicU64::new(0) }; WRITERS as usize];
+    let taken = std::sync::atomic::AtomicU64::new(0);
     let (mut points, mut backups) = (Vec::new(), Vec::new());
     thread::scope(|scope| {
         for writer in 0..WRITERS {
-            let (db, pairs, acknowledged) = (&db, &pairs, &acknowledged);
+            let (db, pairs, acknowledged, taken) = (&db, &pairs, &acknowledged, &taken);
             scope.spawn(move || {
                 for n in 0..COMMITS {
+                    // With a limit, so that a failed assertion of the other thread ends the test.
+                    (0..60_000)
+                        .take_while(|_| taken.load(SeqCst) < n / PER_POINT)
+                        .for_each(|_| thread::sleep(std::time::Duration::from_millis(2)));
                     let mut write = |tx: &Transaction| {
                         // All writers read and write one row, so that their transactions form a chain of
                         // dependencies.
@@ -247,6 +254,7 @@ fn a_restore_to_a_time_has_the_commits_of_concurrent_writers_up_to_it() {
             let before = counts();
             let time = db.archive_log().expect("archives");
             points.push((before, time, counts(), backups.len()));
+            taken.fetch_add(1, SeqCst);
             if backups.len() < 3 {
                 let name = format!("b{}", backups.len());
                 db.backup().file_system(Arc::new(fs.clone())).to_directory(&name).expect("backs up");
