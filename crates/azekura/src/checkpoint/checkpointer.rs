@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn an_open_transaction_of_an_idle_store_is_reported() {
-        let db = Database::in_memory().expect("opens");
+        // Without the store's own checkpointer, which could schedule the report first, for a later time.
+        let db = Database::builder().background(false).open_in_memory().expect("opens");
         let (shared, jobs) = (db.shared(), Group::new(Kind::Pages).expect("a thread"));
         watch_open(shared, &jobs, Duration::ZERO);
         let is_watched = shared.reported.is_watched.load(Relaxed); // set by this thread
