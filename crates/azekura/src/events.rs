@@ -143,10 +143,11 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::sync::{Arc, Mutex as StdMutex};
+    use std::sync::{Arc, Mutex as StdMutex, OnceLock};
 
     use azekura_io::{FailKind, FaultFs};
-    use tracing::subscriber::DefaultGuard;
+    use tracing::Dispatch;
+    use tracing::subscriber::{DefaultGuard, NoSubscriber};
 
     use super::*;
     use crate::{Database, TableDefinition};
@@ -175,8 +176,16 @@ mod tests {
         }
     }
 
+    /// Keeps a second subscriber for the whole process. With a single one, a thread without a subscriber that
+    /// meets an event first would turn this event off for all threads.
+    fn keep_second_subscriber() {
+        static SECOND: OnceLock<Dispatch> = OnceLock::new();
+        SECOND.get_or_init(|| Dispatch::new(NoSubscriber::default()));
+    }
+
     impl Lines {
         fn capture() -> Self {
+            keep_second_subscriber();
             let text = Arc::default();
             let shown = Shown(Arc::clone(&text));
             let format = tracing_subscriber::fmt().with_ansi(false).without_time().with_target(false);
