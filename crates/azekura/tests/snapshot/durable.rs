@@ -43,7 +43,13 @@ fn a_read_waits_for_the_commits_that_it_has_seen_and_for_no_other() {
 
     relaxed(&db, |tx| tx.table(&COUNTS)?.insert(&7, &1));
     assert_eq!(flushes(&db, |s| s.table(&COUNTS)?.get(&2999)), 0, "another leaf");
-    assert_eq!(flushes(&db, |s| s.table(&COUNTS)?.get(&8)), 0, "another row of the leaf");
+    // Another row of the leaf may share a slot of commit LSNs with the written row (see `depend` of
+    // azekura-lock): the seed of the slots is random. So one of several rows suffices.
+    let is_independent = |key: u64| {
+        relaxed(&db, |tx| tx.table(&COUNTS)?.insert(&7, &1));
+        flushes(&db, |s| s.table(&COUNTS)?.get(&key)) == 0
+    };
+    assert!((8..12).any(is_independent), "another row of the leaf");
     assert_eq!(
         flushes(&db, |s| s
             .table(&COUNTS)?
