@@ -193,7 +193,9 @@ fn w10_the_first_write_error_poisons_the_log_for_ever() {
             LogProtocol::Epoch { .. } => LogProtocol::Epoch { interval: Duration::from_secs(3600) },
             other => other,
         };
-        let wal = create(&fs, WalOptions { protocol, background, ..small(2, 1) });
+        // Nothing is written without a request.
+        let max_delay = Duration::from_secs(3600);
+        let wal = create(&fs, WalOptions { protocol, background, max_delay, ..small(2, 1) });
         let durable = append(&wal, 0, 1);
         wal.make_durable(durable).expect("durable");
         wait_for_prepared_segments(&wal, 3);
