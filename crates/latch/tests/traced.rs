@@ -14,8 +14,9 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records `hold` here and `wait` on another thread, repeatedly until the holder recorded a `told` event: a
-/// waiter that only spun is not woken. Returns the recording and the waiter's tag.
+/// Records `hold` here and `wait` on another thread, repeatedly until the holder recorded a `told` event
+/// after the begin of the wait: a waiter that only spun is not woken, and one that the system does not run
+/// begins to wait too late. Returns the recording and the waiter's tag.
 fn recorded<H>(sampling: u32, hold: impl Fn() -> H, wait: impl Fn() + Sync, told: EventKind) -> (Trace, u32) {
     for _ in 0..1_000 {
         start(Options { cpu: CpuTime::Off, hold_sampling: sampling, ..Options::default() }).unwrap();
@@ -30,8 +31,10 @@ fn recorded<H>(sampling: u32, hold: impl Fn() -> H, wait: impl Fn() + Sync, told
             waiter.join().unwrap()
         });
         let trace = stop().unwrap().trace().unwrap();
-        let is_told = events(&trace, thread_tag().0).any(|e| e.kind == told);
-        if is_told && events(&trace, waiter).any(|e| e.kind == EventKind::WaitEnd) {
+        let told = events(&trace, thread_tag().0).find(|e| e.kind == told).map(|e| e.ticks);
+        let begun = events(&trace, waiter).find(|e| e.kind == EventKind::WaitBegin).map(|e| e.ticks);
+        let has_met = begun.is_some() && told > begun;
+        if has_met && events(&trace, waiter).any(|e| e.kind == EventKind::WaitEnd) {
             return (trace, waiter);
         }
     }
