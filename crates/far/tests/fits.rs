@@ -101,6 +101,20 @@ fn resident(memory: &FarMemory) -> usize {
     there.iter().filter(|&there| there & 1 == 1).count() * PIECE
 }
 
+/// Returns the number of resident bytes while other threads use the memory. A count is no snapshot: if this
+/// thread is preempted during it, pages that leave after they were counted, and pages that come for them, are
+/// in it. So the count is the least of several if the budget seems to be exceeded.
+fn resident_while_used(memory: &FarMemory) -> usize {
+    let mut least = usize::MAX;
+    for _ in 0..10 {
+        least = least.min(resident(memory));
+        if least <= LOCAL * PAGE {
+            break;
+        }
+    }
+    least
+}
+
 #[test]
 fn what_fits_takes_a_fault_for_each_span_in_any_order() {
     with_each_mechanism(|mut memory, mechanism| {
@@ -227,11 +241,13 @@ fn the_budget_holds_while_threads_touch_what_is_opened_and_closed() {
                     });
                 }
                 for _ in 0..20 {
-                    let resident = resident(&memory);
+                    let resident = resident_while_used(&memory);
                     assert!(resident <= LOCAL * PAGE, "{mechanism}: {resident} bytes are there");
                     thread::sleep(Duration::from_millis(2));
                 }
             });
+            let resident = resident(&memory);
+            assert!(resident <= LOCAL * PAGE, "{mechanism}: {resident} bytes are there at the end");
             let stats = memory.stats();
             assert!(left(&stats) > 0, "{mechanism}: {stats}");
         });
