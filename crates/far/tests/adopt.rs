@@ -5,6 +5,7 @@
 
 use azekura_far::{FarError, FarMemory, Mechanism, Server};
 use std::ptr;
+use std::time::Duration;
 
 const MB: usize = 1 << 20;
 
@@ -47,6 +48,8 @@ fn adopted_memory_keeps_its_bytes_and_its_neighbours_theirs() {
             .page(64 << 10)
             .mechanism(mechanism)
             .servers([server.address().to_string()])
+            // No server fails here, and a busy machine may be slow.
+            .stall(Duration::from_secs(60))
             .build();
         let far = match made {
             Ok(far) => far,

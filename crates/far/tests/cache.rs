@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
+/// Longer than the delays of a slow machine: no server counts as stalled.
+const STALL: Duration = Duration::from_secs(60);
 
 fn cache(server: &Server) -> FarCache {
-    // Longer than the delays of a slow machine: no server counts as stalled.
-    let setting = FarCache::builder().servers([server.address().to_string()]).stall(Duration::from_secs(20));
+    let setting = FarCache::builder().servers([server.address().to_string()]).stall(STALL);
     setting.bytes(64 << 10).page(PAGE).build().unwrap()
 }
 
@@ -115,7 +116,7 @@ fn a_wrong_key_is_a_miss_that_says_so() {
     let server = Server::builder().auth_key(key(b"0123456789abcdef")).listen("127.0.0.1:0").unwrap();
     let address = server.address().to_string();
     let cache = FarCache::builder().servers([address]).bytes(1 << 20).page(PAGE);
-    let cache = cache.auth_key(key(b"another key of it")).build().unwrap();
+    let cache = cache.auth_key(key(b"another key of it")).stall(STALL).build().unwrap();
     cache.offer(7, cache.stamp(7), &[1; PAGE]);
     assert_eq!((read(&cache, 7), cache.stats().servers_up), (None, 0));
     let why = cache.stats().last_loss.unwrap();

@@ -302,6 +302,7 @@ fn f6_connections_that_do_not_log_in_keep_no_client_out() {
             .page(4096)
             .reserve(0)
             .servers([server.address().to_string()])
+            .stall(LONG)
             .build()
     };
     let clients: Vec<FarMemory> = (0..8).map(|_| make().unwrap()).collect();
@@ -311,8 +312,6 @@ fn f6_connections_that_do_not_log_in_keep_no_client_out() {
         assert!(client.iter().enumerate().all(|(at, &byte)| byte == at as u8));
     }
     // The threads of closed connections count them shortly afterwards.
-    while server.stats().turned_away < 1024 - 32 {
-        thread::yield_now();
-    }
+    wait_for("their count", || server.stats().turned_away >= 1024 - 32);
     drop((strangers, more));
 }
