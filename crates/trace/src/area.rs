@@ -541,13 +541,20 @@ mod tests {
         // SAFETY: only the slots 0 to 2 and 5 are accessed later.
         unsafe { area.unmap(3..100, |index| index == 5) };
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let is_mapped = |index| {
+        // Device and inode of the file that is mapped at a slot. Another thread may use the freed address space
+        // at once, but not with this file.
+        let mapped_file = |index| {
             let address = area.own(index).as_ptr().addr();
-            maps.lines().filter_map(|line| line.split_once(' ')?.0.split_once('-')).any(|(from, to)| {
+            let is_there = |line: &&str| {
+                let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
                 let number = |text| usize::from_str_radix(text, 16).unwrap();
                 (number(from)..number(to)).contains(&address)
-            })
+            };
+            let mut fields = maps.lines().find(is_there)?.split_whitespace();
+            Some((fields.nth(3)?, fields.next()?))
         };
+        let of_area = mapped_file(0).expect("not removed");
+        let is_mapped = |index| mapped_file(index) == Some(of_area);
         assert_eq!([0, 1, 2, 5].map(is_mapped), [true; 4]);
         assert_eq!([3, 4, 6, 7].map(is_mapped), [false; 4]);
         assert_eq!(Layout::new(8192).slots_of_limited(1 << 30), 252);
