@@ -109,7 +109,16 @@ fn only_its_user_can_read_or_change_what_a_recording_shares_with_programs() {
 fn the_number_of_ended_programs_does_not_grow_the_memory_that_is_shared() {
     let _turn = turn();
     let place = directory();
-    let script = r#"for i in $(seq 100); do env true; done; sleep 4; ls "$AZEKURA_TRACE_DIR" | wc -l"#;
+    // The recorder removes a file some seconds after its program's end. The loop starts few programs itself.
+    let script = r#"
+        for i in $(seq 100); do env true; done
+        for try in $(seq 15); do
+            sleep 4
+            files=$(ls "$AZEKURA_TRACE_DIR" | wc -l)
+            [ "$files" -lt 20 ] && break
+        done
+        echo "$files"
+    "#;
     let (output, status) = run(Path::new("/bin/sh"), &["-c".into(), script.into()], place.path(), true);
     assert_eq!(status.code(), Some(0));
     let files: u32 = output.trim().parse().expect("a number of files");
@@ -297,12 +306,23 @@ fn processes_that_outlive_the_recorder_start_programs_as_ever() {
     let _turn = turn();
     let place = directory();
     let out = place.path().join("out");
-    let script = r#"exec >"$0" 2>&1; ( sleep 2; env echo later ) & echo first"#;
-    let command = vec!["sh".into(), "-c".into(), script.into(), out.clone().into()];
+    let over = place.path().join("over");
+    let script = r#"
+        exec >"$0" 2>&1
+        (
+            : >"$0.runs"
+            for try in $(seq 600); do [ -e "$1" ] && break; sleep 0.1; done
+            env echo later
+        ) &
+        until [ -e "$0.runs" ]; do sleep 0.1; done
+        echo first
+    "#;
+    let command = vec!["sh".into(), "-c".into(), script.into(), out.clone().into(), over.clone().into()];
     let launched = launch(&Launch { command, output: place.path().join("trace"), ..Launch::default() });
     let launched = launched.expect("the program ran");
     let said = || std::fs::read_to_string(&out).expect("its output");
     assert_eq!((said().as_str(), launched.status.code()), ("first\n", Some(0)));
+    std::fs::write(over, "").expect("the recorder's end is told");
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while !said().contains("later") && std::time::Instant::now() < until {
         std::thread::sleep(std::time::Duration::from_millis(50));
@@ -379,7 +399,7 @@ fn signals_to_the_recorder_reach_the_program() {
     let script = r#"
         trap 'echo first; is_first=yes' TERM; trap 'echo second; exit 4' USR1
         kill -TERM $PPID; until [ "$is_first" ]; do sleep 0.1; done; kill -USR1 $PPID
-        for try in $(seq 100); do sleep 0.1; done
+        for try in $(seq 600); do sleep 0.1; done
     "#;
     let (output, status) = run(Path::new("/bin/sh"), &["-c".into(), script.into()], place.path(), true);
     assert_eq!((output.as_str(), status.code()), ("first\nsecond\n", Some(4)));
@@ -454,7 +474,7 @@ fn a_redis_server_serves_as_ever_where_it_is_installed() {
     let script = r#"
         redis-server --port 0 --unixsocket ./redis.sock --io-threads 3 --save '' --appendonly yes >log 2>&1 &
         cli() { redis-cli -s ./redis.sock "$@" 2>/dev/null; }
-        for try in $(seq 200); do [ "$(cli ping)" = PONG ] && break; sleep 0.1; done
+        for try in $(seq 600); do [ "$(cli ping)" = PONG ] && break; sleep 0.1; done
         for key in $(seq 20); do cli set key:$key "$key"; done | sort | uniq -c | tr -s ' '
         cli dbsize
         cli bgsave >/dev/null
