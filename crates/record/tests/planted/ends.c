@@ -8,7 +8,7 @@
 static pthread_mutex_t busy_mutex = PTHREAD_MUTEX_INITIALIZER;
 static void *leaver(void *unused) {
     pthread_mutex_lock(&busy_mutex);
-    work_us(500);
+    work_us(20000); // longer than the start of the other threads takes
     pthread_mutex_unlock(&busy_mutex);
     pthread_exit(NULL);
 }

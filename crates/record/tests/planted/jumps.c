@@ -6,6 +6,7 @@
 static pthread_mutex_t late_mutex = PTHREAD_MUTEX_INITIALIZER;
 static sigjmp_buf place;
 static volatile sig_atomic_t may_jump;
+static _Atomic int is_over;
 static void handler(int signal) {
     (void)signal;
     if (may_jump) {
@@ -14,7 +15,7 @@ static void handler(int signal) {
     }
 }
 static void *holder(void *unused) {
-    for (int i = 0; i < 400; i++) {
+    while (!is_over) {
         pthread_mutex_lock(&late_mutex);
         work_us(2000);
         pthread_mutex_unlock(&late_mutex);
@@ -48,5 +49,6 @@ int main(void) {
         pthread_mutex_unlock(&late_mutex);
         work_us(500);
     }
+    is_over = 1;
     return pthread_join(thread, NULL);
 }

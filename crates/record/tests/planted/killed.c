@@ -3,8 +3,10 @@
 #include <semaphore.h>
 #include <signal.h>
 static sem_t never;
+static _Atomic int started;
 static void *sleeper(void *number) {
     work_us(2000);
+    started++;
     if ((long)number % 2)
         sem_wait(&never);
     sleep(60);
@@ -15,6 +17,8 @@ int main(void) {
     sem_init(&never, 0, 0);
     for (long i = 0; i < 4; i++)
         pthread_create(&thread, NULL, sleeper, (void *)i);
+    while (started < 4)
+        work_us(10000);
     sleep(2);
     raise(SIGKILL);
 }

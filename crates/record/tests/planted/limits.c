@@ -109,7 +109,7 @@ int main(int count, char **arguments) {
     pthread_t thread;
     void *result = NULL;
     setvbuf(stdout, NULL, _IONBF, 0);
-    alarm(20);
+    alarm(120);
     sem_init(&semaphore, 0, 1);
     pipe(pipes);
     if (!strcmp(kind, "cancel"))

@@ -1,5 +1,5 @@
-// Runs until it is killed, at most 30 s: a lock that all workers need, one on the heap that two need, and a
-// thread without work.
+// Runs until it is killed, at most two minutes: a lock that all workers need, one on the heap that two need,
+// and a thread without work.
 #include "planted.h"
 static pthread_mutex_t busy_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t *account;
@@ -11,7 +11,7 @@ __attribute__((noinline)) void transfer(void) {
     pthread_mutex_unlock(account);
 }
 static void *worker(void *number) {
-    for (int i = 0; i < 20000; i++) {
+    for (;;) {
         pthread_mutex_lock(&busy_mutex);
         work_us(1000);
         pthread_mutex_unlock(&busy_mutex);
@@ -30,6 +30,6 @@ static void *waiter(void *unused) {
 int main(void) {
     account = malloc(sizeof *account);
     pthread_mutex_init(account, NULL);
-    alarm(30);
+    alarm(120);
     run(2, (int[]){4, 1}, (thread_function[]){worker, waiter});
 }
