@@ -96,9 +96,15 @@ fn handshake(bytes: &[u8]) {
     let _ = introduce(&mut Stranger(bytes), None);
 }
 
-/// Sends bytes to a server after the handshake. Returns the number of replies. Only one session runs at a
-/// time, because the memory that another session reserves would appear as left behind by this one.
+/// Sends bytes to a server after the handshake. Returns the number of replies.
 fn session(bytes: &[u8]) -> usize {
+    // The server ends a handshake after 5 s, for which a busy machine may stop this thread.
+    (0..3).find_map(|_| try_session(bytes)).expect("no key is needed")
+}
+
+/// Runs one session. Returns `None` if the handshake fails. Only one session runs at a time, because the
+/// memory that another session reserves would appear as left behind by this one.
+fn try_session(bytes: &[u8]) -> Option<usize> {
     static SERVER: OnceLock<Mutex<Server>> = OnceLock::new();
     let listen =
         || Mutex::new(Server::builder().capacity(1 << 20).listen("127.0.0.1:0").expect("a free port"));
@@ -107,7 +113,11 @@ fn session(bytes: &[u8]) -> usize {
     let answers = thread::scope(|scope| {
         // The scope joins the session's thread, so a panic there is a panic here.
         let session = scope.spawn(|| server.serve(served));
-        introduce(&mut client, None).expect("no key is needed");
+        if introduce(&mut client, None).is_err() {
+            let _ = client.shutdown(Shutdown::Both);
+            session.join().expect("a session does not panic");
+            return None;
+        }
         let mut listening = client.try_clone().expect("a descriptor");
         let listener = scope.spawn(move || {
             let mut answers = Vec::new();
@@ -117,19 +127,21 @@ fn session(bytes: &[u8]) -> usize {
         let _ = client.write_all(bytes);
         let _ = client.shutdown(Shutdown::Write);
         session.join().expect("a session does not panic");
-        listener.join().expect("no panic")
-    });
+        Some(listener.join().expect("no panic"))
+    })?;
     // A reset ends the stream, too: the server did not read all bytes.
-    let Ok(answers) = answers else { return 0 };
+    let Ok(answers) = answers else { return Some(0) };
     let frames = frames(&answers);
     assert!(frames > 0 || answers.is_empty(), "{} bytes that are no frame", answers.len());
     assert_eq!(server.stats().promised_bytes, 0, "what a session held or was promised is given back");
-    frames
+    Some(frames)
 }
 
-/// Runs the first seed, which must be a valid exchange. Otherwise its mutations would be noise.
+/// Runs the first seed, which must be a valid exchange. Otherwise its mutations would be noise. Returns the
+/// largest number of replies of three sessions: on a busy machine, the time limit of a login may end one.
 pub(crate) fn answers_to_a_talk() -> usize {
-    session(&mended(&seeds()[0][1..]))
+    let talk = mended(&seeds()[0][1..]);
+    (0..3).map(|_| session(&talk)).max().unwrap_or(0)
 }
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
