@@ -161,7 +161,12 @@ fn cpu_time_of_operations_is_that_of_the_thread_clock() {
         });
         let (cpu, used) = (analysis.chosen().unwrap().cpu_ns.unwrap(), used.into_inner().unwrap());
         let off = cpu.abs_diff(used) as f64 / used as f64;
-        if off < 0.03 { Ok(()) } else { Err(format!("operations {cpu} ns, threads {used} ns")) }
+        let told = format!("operations {cpu} ns, threads {used} ns");
+        assert!(cpu as f64 <= 1.03 * used as f64, "{told}");
+        // If other programs preempt the threads, up to a third of the threads' time is in no operation.
+        let others = analysis.machine_utilisation.zip(analysis.cpu_utilisation).map(|(all, own)| all - own);
+        let is_disturbed = others.is_none_or(|part| part > 0.2);
+        if off < 0.03 || is_disturbed && off < 0.5 { Ok(()) } else { Err(told) }
     });
 }
 
