@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::nodes::Nodes;
-use crate::support::BEGAN_MS;
+use crate::support::{BEGAN_MS, wait_until};
 
 const KEYS: [&str; 7] = ["a", "g", "h", "o", "p", "z", "zz"];
 
@@ -102,7 +102,8 @@ fn ranges_are_walked_over_all_nodes_in_order_both_ways() {
     for key in &keys {
         assert_eq!(client.ask(&format!("SET {key} v{key}")), "OK");
     }
-    assert_ne!(nodes.told(0, "splits"), "0");
+    // A leaf is split after the replies to the requests that have filled it.
+    wait_until("a leaf is split", || nodes.told(0, "splits") != "0");
     let all = |keys: &mut dyn Iterator<Item = &String>| {
         format!("[{}]", keys.cloned().collect::<Vec<_>>().join(" "))
     };
@@ -140,11 +141,7 @@ fn a_transaction_that_fills_many_leaves_is_followed_by_all_splits() {
         let pairs = (0..200).map(|number| format!("{first}{number:03} x")).collect::<Vec<_>>().join(" ");
         assert_eq!(client.ask(&format!("MSET {pairs}")), "OK");
     }
-    let is_split = (0..3000).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-        clients[0].ask("AZ.CLUSTER MAP").matches(" :0 ").count() >= 80
-    });
-    assert!(is_split, "{}", clients[0].ask("AZ.CLUSTER MAP"));
+    wait_until("node 0 has 80 leaves", || clients[0].ask("AZ.CLUSTER MAP").matches(" :0 ").count() >= 80);
     assert_eq!(clients[1].ask("DBSIZE"), ":400");
 }
 
@@ -162,11 +159,7 @@ fn leaves_are_split_after_short_requests_have_written_long_values() {
         assert_eq!(client.ask(&format!("RENAME {first}1 {first}99")), "OK");
     }
     let mut client = nodes.client(0);
-    let is_split = (0..3000).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-        client.ask("AZ.CLUSTER MAP").matches(" :0 ").count() >= 8
-    });
-    assert!(is_split, "{}", client.ask("AZ.CLUSTER MAP"));
+    wait_until("node 0 has 8 leaves", || client.ask("AZ.CLUSTER MAP").matches(" :0 ").count() >= 8);
     assert_eq!(client.ask("DBSIZE"), ":32");
 }
 

@@ -1,6 +1,5 @@
 //! Nodes of a cluster in this process, connected over loopback TCP, each with a store in memory or on disk.
 
-use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -11,7 +10,7 @@ use azekura_auth::AuthKey;
 use azekura_fatbtree::{Member, Membership, Options, PeId};
 use azekura_server::{Clock, ClusterOptions, Server, ServerOptions};
 
-use crate::support::{BEGAN_MS, Client};
+use crate::support::{BEGAN_MS, Client, http_response, wait_until};
 
 /// A cluster of nodes with a key range each.
 pub(crate) struct Nodes {
@@ -83,8 +82,7 @@ impl Nodes {
     /// Waits until each new node has its keys. This may take longer than the time limit of one request.
     fn wait_until_all_have_their_keys(&self) {
         let mut client = self.client(0);
-        let is_counted = (0..600).any(|_| client.ask("DBSIZE").starts_with(':'));
-        assert!(is_counted, "{}", client.ask("DBSIZE"));
+        wait_until("all nodes have their keys", || client.ask("DBSIZE").starts_with(':'));
     }
 
     /// Starts a node, and waits until all running nodes are connected: requests for keys of an unconnected
@@ -130,11 +128,7 @@ impl Nodes {
     /// Returns a page of the metrics port, including the head.
     pub(crate) fn page(&self, node: usize, path: &str) -> String {
         let address = self.servers[node].as_ref().unwrap().metrics_address().unwrap();
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
-        let mut page = String::new();
-        stream.read_to_string(&mut page).unwrap();
-        page
+        http_response(address, &format!("GET {path} HTTP/1.0\r\n\r\n"))
     }
 
     pub(crate) fn database(&self, node: usize) -> Database {
@@ -163,9 +157,16 @@ impl Nodes {
         change(&mut self.options);
     }
 
-    /// Stops a node; its store is kept.
+    /// Stops a node; its store is kept. Waits until the other nodes have noticed the end of its connections:
+    /// a request that is sent over such a connection has an unknown outcome.
     pub(crate) fn stop(&mut self, node: usize) {
         self.servers[node] = None;
+        let running: Vec<_> = (0..self.len()).filter(|node| self.servers[*node].is_some()).collect();
+        for other in &running {
+            wait_until("the connection of a stopped node has ended", || {
+                self.told(*other, "nodes_reached").parse::<usize>().unwrap() < running.len()
+            });
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -189,6 +190,13 @@ impl Nodes {
         let leaf = self.client(0).ask(&format!("AZ.CLUSTER MAP FROM {key} LIMIT 1"));
         let words: Vec<_> = leaf.trim_matches(['[', ']']).split(' ').collect();
         words[words.len() - 3].trim_start_matches(':').parse().unwrap()
+    }
+
+    /// Waits until no transaction is open at any node. A transaction that was refused is closed after its
+    /// client has got the reply.
+    pub(crate) fn wait_until_none_is_open(&self) {
+        let is_none_open = |node| self.told(node, "open_transactions") == "0";
+        wait_until("no transaction is open", || (0..self.len()).all(is_none_open));
     }
 
     /// Returns a value from a node's reply to `INFO cluster`.

@@ -1,13 +1,11 @@
 //! A disk that fails while the server runs.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 
 use azekura::Database;
 use azekura_io::fault::{FailKind, FaultFs};
 
-use crate::support::{TestServer, encoded};
+use crate::support::{TestServer, encoded, http_response, wait_until};
 
 #[test]
 fn a_write_that_is_not_known_to_last_is_never_answered_with_ok() {
@@ -35,11 +33,7 @@ fn a_write_that_is_not_known_to_last_is_never_answered_with_ok() {
 
 /// Returns the answer of the server's HTTP port.
 fn page(redis: &TestServer, path: &str) -> String {
-    let mut stream = TcpStream::connect(redis.server.metrics_address().unwrap()).unwrap();
-    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
+    http_response(redis.server.metrics_address().unwrap(), &format!("GET {path} HTTP/1.0\r\n\r\n"))
 }
 
 /// The state ends although no client writes: a load balancer may send no request to an unhealthy server.
@@ -61,7 +55,7 @@ fn a_full_disk_is_reported_until_it_has_space_again() {
     assert!(page(&redis, "/metrics").contains("azekura_degraded 1"));
     assert!(client.ask("INFO persistence").contains("degraded:the disk has no space"));
     disk.heal();
-    assert!((0..1000).any(|_| page(&redis, "/healthz").starts_with("HTTP/1.1 200")));
+    wait_until("the disk has space", || page(&redis, "/healthz").starts_with("HTTP/1.1 200"));
     assert!(page(&redis, "/metrics").contains("azekura_degraded 0"));
     assert_eq!(client.ask("SET a 1"), "OK");
 }

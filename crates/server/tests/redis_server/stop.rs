@@ -1,12 +1,11 @@
 //! Shutdown, `CLIENT KILL`, and the port for metrics.
 
-use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use azekura::Database;
 use azekura_server::{Server, ServerOptions};
 
-use crate::support::{Client, TestServer, encoded};
+use crate::support::{Client, TestServer, encoded, http_response};
 
 #[test]
 fn stopping_answers_what_was_sent_and_closes_the_store() {
@@ -56,13 +55,7 @@ fn metrics_and_health_are_on_a_port_of_their_own() {
     let redis = TestServer::with(|options| options.metrics = Some("127.0.0.1:0".parse().unwrap()));
     assert_eq!(redis.client().ask("SET a 1"), "OK");
     assert!(redis.client().ask("INCRBY a x").starts_with("-ERR"));
-    let page = |request: &str| {
-        let mut stream = TcpStream::connect(redis.server.metrics_address().unwrap()).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text
-    };
+    let page = |request: &str| http_response(redis.server.metrics_address().unwrap(), request);
     let metrics = page("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(metrics.starts_with("HTTP/1.1 200 OK"), "{metrics}");
     for line in [

@@ -1,10 +1,10 @@
 //! A server for one test, and a client that returns replies as text.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use azekura::Database;
 use azekura_server::{Clock, Server, ServerOptions};
@@ -34,6 +34,9 @@ impl TestServer {
         options.listen = "127.0.0.1:0".parse().unwrap();
         options.clock = Clock::Manual(Arc::clone(&now_ms));
         options.adapts_reactors = false; // all reactors are in use, to test their interaction
+        // A busy machine may stop a thread of a test for seconds between two requests.
+        options.transaction_timeout = Duration::from_secs(600);
+        options.login_timeout = Duration::from_secs(600);
         change(&mut options);
         Self { server: Server::start(db.clone(), options).unwrap(), db, now_ms }
     }
@@ -130,6 +133,29 @@ pub(crate) fn encoded<A: AsRef<[u8]>>(arguments: &[A]) -> Vec<u8> {
         bytes.extend_from_slice(b"\r\n");
     }
     bytes
+}
+
+/// Waits up to a minute until `is_so` returns `true`.
+pub(crate) fn wait_until(event: &str, mut is_so: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < limit, "not within a minute: {event}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Returns the server's response to a request on its HTTP port, including the head. The server closes a
+/// connection without a request after two seconds. A busy machine may delay the request for longer, so it is
+/// repeated until there is a response.
+pub(crate) fn http_response(address: SocketAddr, request: &str) -> String {
+    let mut text = String::new();
+    wait_until("a response on the HTTP port", || {
+        text.clear();
+        let mut stream = TcpStream::connect(address).unwrap();
+        let sent = stream.write_all(request.as_bytes());
+        sent.and_then(|()| stream.read_to_string(&mut text)).is_ok() && !text.is_empty()
+    });
+    text
 }
 
 /// Returns a number from the reply to `INFO stats`.
