@@ -199,10 +199,14 @@ mod tests {
         for _ in 0..3 {
             // More connections than the maximum, so the oldest are replaced.
             let silent: Vec<_> = (0..MAX_CONNECTIONS + 10).map(|_| connect()).collect();
-            let mut connection = connect();
-            connection.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").expect("it is accepted");
-            read.clear();
-            connection.read_to_end(&mut read).expect("an answer");
+            // On a busy machine the time limit of a connection may be over before its request.
+            let has_answer = (0..20).any(|_| {
+                let mut connection = connect();
+                read.clear();
+                let sent = connection.write_all(b"GET /healthz HTTP/1.1\r\n\r\n");
+                sent.and_then(|()| connection.read_to_end(&mut read)).is_ok_and(|bytes| bytes > 0)
+            });
+            assert!(has_answer, "no answer");
             assert!(read.ends_with(b"\r\n\r\n/healthz"), "{}", String::from_utf8_lossy(&read));
             // The oldest connections were closed without a response.
             read.clear();

@@ -299,14 +299,21 @@ mod tests {
     fn a_thousand_clients_can_connect_before_one_is_accepted() {
         let somaxconn = std::fs::read_to_string("/proc/sys/net/core/somaxconn").expect("Linux has it");
         let most: usize = somaxconn.trim().parse().expect("a number");
+        // Other tests of this process need descriptors too.
+        let most = crate::descriptors::most_clients(4096).div_ceil(2).min(most).min(1000);
         let address = ListenAddress::Tcp("127.0.0.1:0".parse().expect("an address"));
         let listener = Listener::bind(&address).expect("a free port");
         let address = listener.address().expect("it listens").tcp().expect("a port");
-        let timeout = std::time::Duration::from_secs(10);
+        let timeout = std::time::Duration::from_secs(60);
         let connect = |_| TcpStream::connect_timeout(&address, timeout).expect("the queue has space");
-        let clients: Vec<_> = (0..most.min(1000)).map(connect).collect();
+        let clients: Vec<_> = (0..most).map(connect).collect();
+        let limit = std::time::Instant::now() + timeout;
         for _ in &clients {
-            assert!(matches!(listener.accept(), Ok(Accepted::Client(_))));
+            // On a busy machine the kernel may queue a connection after its client has returned.
+            while !matches!(listener.accept(), Ok(Accepted::Client(_))) {
+                assert!(std::time::Instant::now() < limit, "a connection is lost");
+                std::thread::yield_now();
+            }
         }
     }
 }
