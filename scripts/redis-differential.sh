@@ -34,7 +34,7 @@ pids+=($!)
 "$azekura" serve "$dir/db" --listen 127.0.0.1:0 >"$dir/azekura.out" 2>"$dir/azekura.err" &
 pids+=($!)
 port=
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
     port=$(sed -n 's/^serving .*:\([0-9]*\)$/\1/p' "$dir/azekura.out")
     [ -n "$port" ] && [ -S "$dir/redis.sock" ] && break
     sleep 0.05

@@ -12,8 +12,8 @@
 # scripts/redis-py/deviations.txt: tests that are not run, each with the reason.
 # scripts/redis-py/verdict.py: distinguishes "uses an unsupported feature" from "wrong".
 #
-# Some of these tests measure time. A failed test is run once more, without the other tests, and the second
-# result counts. Exit code 0: all results are as expected.
+# Some of these tests measure time. A failed test is run up to three more times, without the other tests, and
+# the last result counts. Exit code 0: all results are as expected.
 set -euo pipefail
 export LC_ALL=C
 
@@ -62,7 +62,7 @@ run() {
     local version=$1 port=
     "$azekura" serve "$dir/db$version" --listen 127.0.0.1:0 >"$dir/out$version" 2>"$dir/err$version" &
     local server=$!
-    for _ in $(seq 200); do
+    for _ in $(seq 1200); do
         port=$(sed -n 's/^serving .*:\([0-9]*\)$/\1/p' "$dir/out$version")
         [ -n "$port" ] && break
         sleep 0.05
@@ -84,10 +84,11 @@ run() {
 
 judge() {
     local version=$1
-    if ! run "$version" && [ -s "$dir/wrong$version" ]; then
-        grep -E '^(WRONG|RESP)' "$dir/tests$version" | sed 's/^/once more: /'
-        run "$version" || true
-    fi
+    run "$version" || for _ in 1 2 3; do
+        [ -s "$dir/wrong$version" ] || break
+        grep -E '^(WRONG|RESP)' "$dir/tests$version" | sed 's/^/once more: /' || true
+        run "$version" && break
+    done || true
     # Without a verdict, pytest itself failed.
     grep -q '^RESP' "$dir/tests$version" || cp "$dir/tests$version" "$dir/broken$version"
     grep -E '^(WRONG|RESP)' "$dir/tests$version" || tail -n 30 "$dir/tests$version"

@@ -62,15 +62,16 @@ sed -i '/set assertion \[string match "assertion:\*" $error\]/a if {!$assertion}
 "$azekura" serve "$dir/db" --listen 127.0.0.1:0 >"$dir/azekura.out" 2>"$dir/azekura.err" &
 server=$!
 port=
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
     port=$(sed -n 's/^serving .*:\([0-9]*\)$/\1/p' "$dir/azekura.out")
     [ -n "$port" ] && break
     sleep 0.05
 done
 [ -n "$port" ] || { echo "the server does not start: $(cat "$dir/azekura.err")" >&2; exit 1; }
 
-defects=0
-for unit in "${units[@]}"; do
+# judge UNIT: runs a unit, and prints its defects and numbers. Fails if there is a defect.
+judge() {
+    local unit=$1
     (cd "$dir" && timeout 600 tclsh tests/test_helper.tcl --host 127.0.0.1 --port "$port" --singledb \
         --ignore-encoding --ignore-digest --durable --tags -needs:debug --single "unit/$unit") \
         >"$dir/said" 2>&1 || true
@@ -104,6 +105,16 @@ for unit in "${units[@]}"; do
             printf "%2d differ as listed, %d defects\n", differs, wrong
             exit wrong > 0
         }
-    ' "$here/redis-tcl/differences.txt" "$dir/said" || defects=1
+    ' "$here/redis-tcl/differences.txt" "$dir/said"
+}
+
+defects=0
+for unit in "${units[@]}"; do
+    # Some tests of Redis measure time, so a unit with a defect is run up to three times.
+    for turn in 1 2 3; do
+        if judge "$unit" >"$dir/verdict"; then break; fi
+        if [ "$turn" = 3 ]; then defects=1; else sed 's/^/once more: /' "$dir/verdict"; fi
+    done
+    cat "$dir/verdict"
 done
 exit $defects

@@ -17,6 +17,9 @@ JUNK = [b"foo", b"", b"NX", b"XX", b"GT", b"LT", b"GET", b"EX", b"PX", b"KEEPTTL
         b"BYTE", b"0",
         b"1", b"-1", b"MATCH", b"COUNT", b"TYPE", b"REPLACE", b"DB", b"ASYNC", b"\xff"]
 LONG_TIMES = [b"1000", b"5000", b"100000"]
+# No key expires within seconds: it would expire at different moments of the two servers.
+TIMES_MS = [time + b"000" for time in LONG_TIMES] + [b"0", b"-1", b"0000", b"9223372036854775807",
+                                                     b"-9223372036854775808"]
 TIMES = LONG_TIMES + [b"0", b"-1", b"9223372036854775807", b"9223372036854776", b"-9223372036854775808"]
 
 
@@ -123,7 +126,9 @@ class Generator:
             (3, lambda: [c.choice([b"RENAME", b"RENAMENX"]), key(), key()]),
             (3, lambda: [b"COPY", key(), key(),
                          *self.options(self.words(b"REPLACE"), lambda: [b"DB", b"0"])]),
-            (5, lambda: [c.choice([b"EXPIRE", b"PEXPIRE"]), key(), c.choice(TIMES) + c.choice([b"", b"000"]),
+            (3, lambda: [b"EXPIRE", key(), c.choice(TIMES) + c.choice([b"", b"000"]),
+                         *self.options(self.words(b"NX", b"XX", b"GT", b"LT"))]),
+            (2, lambda: [b"PEXPIRE", key(), c.choice(TIMES_MS),
                          *self.options(self.words(b"NX", b"XX", b"GT", b"LT"))]),
             (2, lambda: [b"EXPIREAT", key(), c.choice([b"1900000000", b"1900001000", b"0", b"-1"]),
                          *self.options(self.words(b"NX", b"XX", b"GT", b"LT"))]),
