@@ -47,8 +47,10 @@ pub(super) fn setbit(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     } else {
         value[byte] &= !mask
     }
-    if was_set != is_set || value.len() != slot.value().len() || slot.form() != Form::Changed {
+    if was_set != is_set || value.len() != slot.value().len() {
         keys.put_form(request.arg(1), &slot, &value, slot.expiry(), Form::Changed)?;
+    } else if slot.form() != Form::Changed {
+        keys.set_form(request.arg(1), &slot, Form::Changed)?;
     }
     Ok(Reply::flag(was_set))
 }

@@ -389,6 +389,15 @@ impl<'tx> Keyspace<'tx> {
         self.move_row(key, slot.old_expires_ms, expiry.ms())
     }
 
+    /// Changes the form of the value that [`get_for_update`](Self::get_for_update) found. The value stays the
+    /// same, so a watched key is not marked as changed.
+    pub(crate) fn set_form(&self, key: &[u8], slot: &Slot, form: Form) -> Result<(), Failure> {
+        let keys = self.table()?;
+        record::encoded(slot.value(), slot.expiry().ms(), form, |bytes| keys.insert(key, bytes))?;
+        self.note_written(key, slot.value());
+        Ok(())
+    }
+
     /// Removes the record that [`get_for_update`](Self::get_for_update) found.
     pub(crate) fn remove_existing(&self, key: &[u8], slot: &Slot) -> Result<(), Failure> {
         self.context.watches.touch(key);

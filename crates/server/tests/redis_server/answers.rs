@@ -140,6 +140,11 @@ fn transactions_queue_and_watch_as_in_redis() {
     say(&mut client, &[("WATCH a", "OK")]);
     say(&mut other, &[("FLUSHALL", "OK")]);
     say(&mut client, &[("MULTI", "OK"), ("PING", "QUEUED"), ("EXEC", "nil-array")]);
+    // `SETBIT` changes the encoding of the value, and not the value.
+    say(&mut client, &[("SET bits a", "OK"), ("WATCH bits", "OK"), ("SETBIT bits 0 0", ":0")]);
+    say(&mut client, &[("MULTI", "OK"), ("PING", "QUEUED"), ("EXEC", "[PONG]")]);
+    say(&mut client, &[("OBJECT ENCODING bits", "raw"), ("WATCH bits", "OK"), ("SETBIT bits 0 1", ":0")]);
+    say(&mut client, &[("MULTI", "OK"), ("PING", "QUEUED"), ("EXEC", "nil-array")]);
     let wrong = "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command";
     say(&mut client, &[("MULTI", "OK"), ("EXEC now", wrong), ("EXEC", "-ERR EXEC without MULTI")]);
     let unknown = "-ERR unknown subcommand 'FOO'. Try OBJECT HELP.";
