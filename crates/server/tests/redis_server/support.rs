@@ -135,11 +135,11 @@ pub(crate) fn encoded<A: AsRef<[u8]>>(arguments: &[A]) -> Vec<u8> {
     bytes
 }
 
-/// Waits up to a minute until `is_so` returns `true`.
+/// Waits up to two minutes until `is_so` returns `true`.
 pub(crate) fn wait_until(event: &str, mut is_so: impl FnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(60);
+    let limit = Instant::now() + Duration::from_secs(120);
     while !is_so() {
-        assert!(Instant::now() < limit, "not within a minute: {event}");
+        assert!(Instant::now() < limit, "not within two minutes: {event}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
