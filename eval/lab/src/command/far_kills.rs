@@ -72,7 +72,8 @@ impl FarKills {
             end_with(pid)?;
         }
         if let Some(guard) = self.worker {
-            worker::work(self.judging.seed, guard, &self.servers, &std::env::temp_dir())?;
+            let (seed, wrongs) = (self.judging.seed, &self.server);
+            worker::work(seed, guard, wrongs, &self.servers, &std::env::temp_dir())?;
             return Ok(Outcome::Well);
         }
         let (guards, wrongs) = (self.guard.clone(), self.server.clone());

@@ -206,7 +206,7 @@ impl Lab {
             servers.push(lender);
             addresses.push(address);
         }
-        let mut worker = self.worker(seed, guard, &addresses).map_err(failed("start the program"))?;
+        let mut worker = self.worker(seed, guard, wrong, &addresses).map_err(failed("start the program"))?;
         let mut said = match worker.begun() {
             Ok((_, said)) => said,
             Err(error) if server_process::is_hanging(&error) => {
@@ -231,9 +231,10 @@ impl Lab {
         Ok(Trial { seed, guard, wrong, outcome: judge(&outcome, &out, &error) })
     }
 
-    fn worker(&self, seed: u64, guard: Guard, addresses: &[String]) -> std::io::Result<Killed> {
+    fn worker(&self, seed: u64, guard: Guard, wrong: Wrong, addresses: &[String]) -> std::io::Result<Killed> {
         Command::new(&self.program)
-            .args(["far-kills", "--worker", guard.name(), "--seed", &seed.to_string()])
+            .args(["far-kills", "--worker", guard.name(), "--server", wrong.name()])
+            .args(["--seed", &seed.to_string()])
             .args(["--servers", &addresses.join(","), "--with-parent", &std::process::id().to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

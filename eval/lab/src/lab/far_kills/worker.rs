@@ -11,16 +11,20 @@ use azekura_far::{FarError, FarMemory};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use super::{Guard, tell};
+use super::{Guard, Wrong, tell};
 
 const PAGE: usize = 16 << 10;
 const PAGES: usize = 256;
 const LOCAL: usize = 64;
-/// Time without an answer after which a server counts as lost.
+/// Time without an answer after which a server counts as lost, if the lab may stop a server.
 const STALL: Duration = Duration::from_millis(1500);
+/// The same time for other faults: the connection tells of them at once. A busy machine may not run the other
+/// server, which has the only copy then, for some seconds.
+const PATIENT_STALL: Duration = Duration::from_secs(20);
 
 /// Reads and writes until standard input ends, then checks every byte. Writes `begun` before the first access
-/// to far memory. Writes `right` at the end, with the longest time of one access in milliseconds.
+/// to far memory. Writes `right` at the end, with the longest time of one access in milliseconds. `wrongs` are
+/// the possible faults of the servers.
 ///
 /// # Errors
 ///
@@ -28,15 +32,20 @@ const STALL: Duration = Duration::from_millis(1500);
 ///
 /// # Panics
 ///
-/// On the first wrong byte.
 /// At the first wrong byte.
-pub fn work(seed: u64, guard: Guard, servers: &[String], spill_dir: &Path) -> Result<(), FarError> {
+pub fn work(
+    seed: u64,
+    guard: Guard,
+    wrongs: &[Wrong],
+    servers: &[String],
+    spill_dir: &Path,
+) -> Result<(), FarError> {
     let mut setting = FarMemory::builder()
         .bytes(PAGES * PAGE)
         .local(LOCAL * PAGE)
         .page(PAGE)
         .servers(servers)
-        .stall(STALL)
+        .stall(if wrongs.contains(&Wrong::Stalled) { STALL } else { PATIENT_STALL })
         .seed(seed);
     match guard {
         Guard::Copies => setting = setting.copies(2),
