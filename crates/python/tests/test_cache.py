@@ -96,7 +96,7 @@ def test_threads_lose_no_update(cache):
     def work(number):
         for step in range(100):
             cache.incr("total")
-            cache.set((number, step), step, expire=60, tag=number)
+            cache.set((number, step), step, expire=3600, tag=number)
             with cache.transact(retry=True):
                 cache["pair"] = cache.get("pair", 0) + 1
             assert cache.get((number, step)) == step

@@ -104,4 +104,10 @@ class TableBesideDict(RuleBasedStateMachine):
 
 
 TestTableBesideDict = TableBesideDict.TestCase
-TestTableBesideDict.settings = hypothesis.settings(max_examples=60, stateful_step_count=30, deadline=None)
+# On a busy machine the generation of an example may take long.
+TestTableBesideDict.settings = hypothesis.settings(
+    max_examples=60,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)

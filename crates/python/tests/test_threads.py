@@ -32,16 +32,16 @@ def db(tmp_path):
 
 
 def together(*calls, seconds=1.0):
-    """Runs each call repeatedly in a thread of its own. A call that returns `False` ends its thread."""
+    """Runs each call repeatedly, at least once, in a thread of its own. A call that returns `False` ends its
+    thread."""
     start, end = threading.Barrier(len(calls)), time.monotonic() + seconds
     failed = []
 
     def work(call):
         try:
             start.wait()
-            while time.monotonic() < end and not failed:
-                if call() is False:
-                    break
+            while call() is not False and time.monotonic() < end and not failed:
+                pass
         except BaseException as error:
             failed.append(error)
 
@@ -49,7 +49,7 @@ def together(*calls, seconds=1.0):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(seconds + 120)
         assert not thread.is_alive()
     if failed:
         raise failed[0]
@@ -157,7 +157,7 @@ def test_one_iterator_returns_each_row_once(db):
                     return False
                 found.append(number)
 
-            together(*[take] * THREADS, seconds=30)
+            together(*[take] * THREADS, seconds=120)
             assert sorted(found) == list(range(5000))
 
 
