@@ -31,7 +31,7 @@ start() { # start the server, and wait until it answers
         MINIO_BROWSER=off MINIO_UPDATE=off \
         "$minio" server --quiet --address "127.0.0.1:$port" "$scratch/objects" >>minio.log 2>&1 &
     server=$!
-    for _ in $(seq 300); do
+    for _ in $(seq 600); do
         if curl -sf "$AWS_ENDPOINT_URL/minio/health/live"; then return; fi
         sleep 0.1
     done
@@ -92,10 +92,14 @@ sleep 0.1
 time=$(date -u +%Y-%m-%dT%H:%M:%S.%6NZ)
 sleep 0.1
 "$azekura" put logged rows key third --archive log
-sleep 2.5
+for _ in $(seq 60); do # until the last change is copied
+    rm -rf newest
+    if "$azekura" restore s3://backups/logged newest --archive s3://backups/log --verify &&
+        [ "$("$azekura" get newest rows key)" = third ]; then break; fi
+    sleep 1
+done
 kill $child
 wait $child 2>/dev/null || true
-"$azekura" restore s3://backups/logged newest --archive s3://backups/log --verify
 [ "$("$azekura" get newest rows key)" = third ]
 "$azekura" restore s3://backups/logged then --archive s3://backups/log --to-time "$time"
 [ "$("$azekura" get then rows key)" = second ]
@@ -116,9 +120,9 @@ fails 's3://backups/x/backup.azk' env AWS_ENDPOINT_URL=http://127.0.0.1:9 "$azek
 
 echo "== killed uploads leave no backup, and the next backup to the same place succeeds"
 for round in 1 2 3; do
-    "$azekura" backup db s3://backups/killed --rate 24M >/dev/null 2>&1 &
+    "$azekura" backup db s3://backups/killed --rate 4M >/dev/null 2>&1 &
     child=$!
-    for _ in $(seq 200); do # until its upload has begun
+    for _ in $(seq 1200); do # until its upload has begun
         if [ "$(begun_uploads)" -ge "$round" ]; then break; fi
         sleep 0.05
     done
@@ -139,9 +143,9 @@ start
 if wait $child; then cat out.txt; else cat err.txt; exit 1; fi
 "$azekura" restore s3://backups/outage outage --verify
 cmp <("$azekura" dump db rows) <("$azekura" dump outage rows)
-"$azekura" backup db s3://backups/gone --rate 24M >out.txt 2>err.txt &
+"$azekura" backup db s3://backups/gone --rate 4M >out.txt 2>err.txt & # takes 12 s
 child=$!
-sleep 1.5
+sleep 5
 stop
 if wait $child; then echo "a backup without a server succeeded"; exit 1; fi
 grep -F s3://backups/gone/backup.azk err.txt

@@ -340,7 +340,7 @@ ceiling() {
     "$light" nothing 127.0.0.1:0 <"$dir/hold" >"$dir/nothing.out" &
     pids+=($!)
     exec 9>"$dir/hold"
-    for _ in $(seq 100); do
+    for _ in $(seq 1200); do
         ports[nothing]=$(sed -n 's/^serving .*:\([0-9]*\)$/\1/p' "$dir/nothing.out")
         [ -n "${ports[nothing]}" ] && break
         sleep 0.05
