@@ -17,21 +17,32 @@ fn turn() -> MutexGuard<'static, ()> {
 #[test]
 fn the_smallest_study_has_every_table_and_figure() {
     let _turn = turn();
-    let time = Duration::from_millis(100);
-    let settings = Settings {
-        users: vec![800],
-        limits: vec![Some(2), None],
-        processors: vec![1],
-        connections: 4,
-        warm_up: Duration::from_millis(5),
-        measured: time,
-        recorded: time,
-        recordings: 1,
-        pairs: 1,
-        ..Settings::quick()
-    };
     let directory = tempfile::tempdir().unwrap();
-    let study = study(&settings, Some(directory.path()), &Progress::hidden()).unwrap();
+    let run = |millis| {
+        let time = Duration::from_millis(millis);
+        let settings = Settings {
+            users: vec![800],
+            limits: vec![Some(2), None],
+            processors: vec![1],
+            connections: 4,
+            warm_up: Duration::from_millis(5),
+            measured: time,
+            recorded: time,
+            recordings: 1,
+            pairs: 1,
+            ..Settings::quick()
+        };
+        study(&settings, Some(directory.path()), &Progress::hidden()).unwrap()
+    };
+    // On a busy machine no page may be served in the measured time: it is repeated with a longer time.
+    let mut study = run(100);
+    for millis in [1_000, 10_000] {
+        let is_recorded = study.recorded.iter().all(|r| r.analysis.chosen().is_some());
+        if is_recorded && study.points.iter().all(|p| p.rate > 0.0 && p.cpu > 0.0) {
+            break;
+        }
+        study = run(millis);
+    }
 
     assert_eq!(study.points.len(), 6, "two limits, three latches");
     assert!(study.points.iter().all(|p| p.rate > 0.0 && p.cpu > 0.0));

@@ -40,6 +40,8 @@ fn cluster() -> Vec<Server> {
         cluster.listener = Some(Arc::clone(listener));
         // On a busy machine, new nodes may need a long time until they know each other.
         cluster.node.request_timeout = std::time::Duration::from_secs(30);
+        // A node that the machine does not run for some seconds is not down.
+        cluster.node.heartbeat_interval = None;
         let mut options = ServerOptions::default();
         options.listen = "127.0.0.1:0".parse().unwrap();
         options.cluster = Some(cluster);

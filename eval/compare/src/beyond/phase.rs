@@ -221,7 +221,7 @@ impl Shared<'_> {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(thread + 1);
         let mut value = vec![0; self.size.value_bytes];
         let mut from = Vec::new();
-        while !self.is_over.load(Relaxed) {
+        loop {
             let began = Instant::now();
             let rows = match self.phase {
                 Phase::GrowRandom | Phase::GrowOrdered => self.insert(&mut *session, &mut value)?,
@@ -236,6 +236,9 @@ impl Shared<'_> {
             }
             latencies.record(began.elapsed());
             self.done.fetch_add(rows, Relaxed); // a count that publishes no other data
+            if self.is_over.load(Relaxed) {
+                break;
+            }
         }
         Ok(latencies)
     }

@@ -77,6 +77,8 @@ mod tests {
             [cache("Instruction", "32K"), cache("Unified", "0K"), cache("Unified", "much")],
             [None; 3]
         );
-        assert!(super::own().lines().0 > 0 && super::last().bytes > super::own().bytes);
+        // A virtual machine may report a small last-level cache.
+        let (own, last) = (super::own(), super::last());
+        assert!(own.lines().0 > 0 && last.lines().0 > 0 && last.level > own.level, "{own:?} {last:?}");
     }
 }

@@ -132,12 +132,22 @@ mod tests {
     fn halves_are_trimmed_only_if_that_is_asked_for() {
         let ground = Ground::new(Choice::Model(DeviceModel::plp()), ".".as_ref());
         for trim in [false, true] {
-            let site = ground.site().unwrap();
-            let (time, sample) = (Duration::from_millis(30), Duration::from_millis(10));
-            let long = Long { writers: 2, io_bytes: 8192, half_bytes: 32 << 10, trim, time, sample };
-            let curve = long.run(&site).unwrap();
+            let run = |millis| {
+                let site = ground.site().unwrap();
+                let (time, sample) = (Duration::from_millis(millis), Duration::from_millis(10));
+                Long { writers: 2, io_bytes: 8192, half_bytes: 32 << 10, trim, time, sample }.run(&site)
+            };
+            let is_written = |curve: &Curve| curve.samples.iter().any(|s| s.1 > 0.0);
+            // On a busy machine the measurement is repeated with a longer time.
+            let mut curve = run(30).unwrap();
+            for millis in [300, 3_000, 30_000] {
+                if is_written(&curve) && (curve.trims > 0 || !trim) {
+                    break;
+                }
+                curve = run(millis).unwrap();
+            }
             assert_eq!(curve.trims > 0, trim);
-            assert!(!curve.samples.is_empty() && curve.samples.iter().any(|s| s.1 > 0.0), "{curve:?}");
+            assert!(is_written(&curve), "{curve:?}");
         }
     }
 
