@@ -23,6 +23,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
+use std::time::Duration;
 use std::{fmt, ptr};
 pub(crate) use surroundings::refuse_sanitizers;
 
@@ -421,6 +422,7 @@ fn set_up(launch: &Launch, statics: Vec<Range<usize>>) -> Result<FarMemory, Box<
         .page(launch.page)
         .servers(launch.servers.iter().cloned())
         .copies(launch.copies)
+        .stall(Duration::from_millis(launch.stall_ms))
         .policy(launch.policy)
         .mechanism(launch.mechanism)
         .traced(surroundings::traces_threads())

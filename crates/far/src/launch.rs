@@ -20,6 +20,7 @@ const SPACE: &str = "AZEKURA_FAR_SPACE";
 const PAGE: &str = "AZEKURA_FAR_PAGE";
 const BLOCK: &str = "AZEKURA_FAR_BLOCK";
 const COPIES: &str = "AZEKURA_FAR_COPIES";
+const STALL: &str = "AZEKURA_FAR_STALL";
 const SPILL: &str = "AZEKURA_FAR_SPILL";
 const KEY: &str = "AZEKURA_FAR_AUTH_KEY";
 const POLICY: &str = "AZEKURA_FAR_POLICY";
@@ -45,6 +46,8 @@ pub struct Launch {
     pub block: usize,
     /// Number of servers that hold each page.
     pub copies: usize,
+    /// Time without an answer after which a server counts as lost, in milliseconds.
+    pub stall_ms: u64,
     /// A spill file, or a directory for spill files. Each process creates its own file; see
     /// [`spill_path`](Self::spill_path).
     pub spill: Option<PathBuf>,
@@ -107,6 +110,7 @@ impl Default for Launch {
             page: FarMemory::PAGE,
             block: 1 << 20,
             copies: 1,
+            stall_ms: 2000,
             spill: None,
             auth_key: None,
             policy: Policy::default(),
@@ -163,6 +167,7 @@ impl Launch {
             (PAGE, self.page.to_string().into()),
             (BLOCK, self.block.to_string().into()),
             (COPIES, self.copies.to_string().into()),
+            (STALL, self.stall_ms.to_string().into()),
             (POLICY, self.policy.to_string().into()),
             (MECHANISM, self.mechanism.to_string().into()),
             (COMPRESS, self.compression.to_string().into()),
@@ -195,6 +200,7 @@ impl Launch {
             page: parsed(get, PAGE)?,
             block: parsed(get, BLOCK)?,
             copies: parsed(get, COPIES)?,
+            stall_ms: parsed(get, STALL)?,
             spill: get(SPILL).map(Into::into),
             auth_key: get(KEY).map(Into::into),
             policy: parsed(get, POLICY)?,
@@ -258,6 +264,7 @@ mod tests {
         let launch = Launch {
             servers: vec!["a:1".into(), "b:2".into()],
             copies: 2,
+            stall_ms: 60_000,
             spill: Some("/spill dir".into()),
             policy: Policy::UClock,
             mechanism: Mechanism::Sigsegv,

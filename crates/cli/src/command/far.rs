@@ -150,6 +150,7 @@ impl Far {
             quiet: self.quiet,
             strict: self.strict,
             progress_ms: self.progress.saturating_mul(1000),
+            ..Launch::default()
         };
         let (program, arguments) =
             self.command.split_first().context("no program is given: azekura far [OPTIONS] -- PROGRAM")?;

@@ -6,9 +6,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 use tempfile::TempDir;
 
-/// Settings with much less local memory than the programs use.
+/// Settings with much less local memory than the programs use. A busy machine may not run a server, which is
+/// a thread of the test, for some seconds; a server that has ended is noticed by its connection.
 pub(crate) fn launch(server: &Server) -> Launch {
     Launch {
         servers: vec![server.address().to_string()],
@@ -16,6 +18,7 @@ pub(crate) fn launch(server: &Server) -> Launch {
         space: 512 << 20,
         page: 256 << 10,
         block: 256 << 10,
+        stall_ms: 60_000,
         ..Launch::default()
     }
 }
@@ -34,6 +37,7 @@ pub(crate) fn mechanisms() -> Vec<Mechanism> {
             .page(4096)
             .mechanism(*mechanism)
             .servers([server.address().to_string()])
+            .stall(Duration::from_secs(60))
             .build();
         match made {
             Ok(_) => true,
