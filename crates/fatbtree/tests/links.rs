@@ -47,9 +47,13 @@ fn key() -> AuthKey {
     AuthKey::new(b"a key that both of them know").expect("long enough")
 }
 
-/// Starts the node under test, and returns the listener of the simulated node.
+/// Starts the node under test, and returns the listener of the simulated node, which sends no heartbeats and
+/// may not run for some seconds.
 fn node() -> (NodeThread, TcpListener) {
-    node_with(Options::default())
+    let mut options = Options::default();
+    options.request_timeout = TIMEOUT;
+    options.heartbeat_interval = None;
+    node_with(options)
 }
 
 fn node_with(options: Options) -> (NodeThread, TcpListener) {
@@ -93,19 +97,27 @@ fn link(node: &NodeThread) -> LinkStatus {
     status.links.into_iter().next().expect("there is one other node")
 }
 
-/// Connects to the node as the simulated node.
+/// Connects to the node as the simulated node. The node ends a handshake that takes some seconds: then it is
+/// repeated.
 async fn come_in(node: &NodeThread) -> TcpStream {
-    let mut stream = TcpStream::connect(node.address()).await.expect("it listens");
-    handshake::call(&mut stream, ME, NODE, 1, &key()).await.expect("a member");
-    stream
+    loop {
+        let mut stream = TcpStream::connect(node.address()).await.expect("it listens");
+        if handshake::call(&mut stream, ME, NODE, 1, &key()).await.is_ok() {
+            return stream;
+        }
+    }
 }
 
-/// Accepts a connection of the node as the simulated node.
+/// Accepts a connection of the node as the simulated node. The node may have given up earlier calls.
 async fn be_called(listener: &tokio::net::TcpListener) -> TcpStream {
-    let (mut stream, _) = listener.accept().await.expect("a call");
-    let answered = handshake::answer(&mut stream, ME, &key(), |pe| pe == NODE, async |_, _| true).await;
-    assert_eq!(answered.expect("a member"), NODE);
-    stream
+    loop {
+        let (mut stream, _) = listener.accept().await.expect("a call");
+        let answered = handshake::answer(&mut stream, ME, &key(), |pe| pe == NODE, async |_, _| true).await;
+        if let Ok(caller) = answered {
+            assert_eq!(caller, NODE);
+            return stream;
+        }
+    }
 }
 
 /// Returns a request for a key of the node, as a frame.

@@ -95,6 +95,7 @@ fn start_refusals_slow_requests_recovery_and_shutdown_are_logged_as_json() {
     let scratch = Scratch::new();
     let password = scratch.file("password", &format!("{SECRET}-password"));
     let options = ["--log-format", "json", "--slow-request", "0", "--max-clients", "1", "--auth", &password];
+    let options = [&options[..], &["--login-timeout", "300"]].concat();
     let served = Served::start(&scratch, &options, "");
     let mut client = served.connect();
     assert!(ask(&mut client, &format!("AUTH {SECRET}-wrong")).starts_with("-WRONGPASS"));
