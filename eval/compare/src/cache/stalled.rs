@@ -219,8 +219,10 @@ mod tests {
 
     #[test]
     fn a_lock_stops_the_others_and_a_stopped_fix_does_not() {
-        let locked = run(&OneLock(Mutex::new(0)), 20).unwrap();
-        assert!(locked.stopped > 0.0, "{locked:?}");
+        // With many processors, or on a busy machine, the stopped thread rarely has the lock.
+        let cache = OneLock(Mutex::new(0));
+        let mut trials = (0..100).map(|_| run(&cache, 20).unwrap());
+        assert!(trials.any(|locked| locked.stopped > 0.0), "no stop was at a held lock");
         let pool = Kind::TwoRings.build(FRAMES, Device::memory());
         let free = run(&*pool, 20).unwrap();
         assert!(free.kept > 0.0, "{free:?}");
