@@ -1,6 +1,6 @@
 //! Programs on a region of far memory: real faults, and real transfers to a memory server on this machine.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use azekura_far::{FarMemory, Mechanism, Policy, Server};
 use azekura_kernels::{Arena, Kernel};
@@ -10,6 +10,9 @@ use super::cell::Cell;
 
 /// Smallest number of local pages, because one instruction can access several pages at once.
 const LEAST_LOCAL: usize = 8;
+/// Time without an answer after which the server, a thread of this process, counts as lost. A busy machine may
+/// not run it for some seconds.
+const STALL: Duration = Duration::from_secs(60);
 
 /// Settings of real paging.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +45,7 @@ impl Live {
             .policy(policy)
             .mechanism(self.mechanism)
             .prefetch(self.prefetch)
+            .stall(STALL)
             .seed(seed)
             .build()
             .map_err(|source| LabError::Region { kernel, policy, source })?;
