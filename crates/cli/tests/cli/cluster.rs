@@ -54,7 +54,7 @@ impl<'a> Started<'a> {
 
     /// Repeats a command until it succeeds. Returns its output.
     fn run_until_done(&self, action: &str, arguments: &[&str]) -> String {
-        let run = repeated(|| self.attempt(action, arguments), |run| run.code == 0);
+        let run = repeated(|| self.attempt(action, arguments), |run: &Run| run.code == 0);
         assert_eq!(run.code, 0, "{run:?}");
         run.stdout
     }
@@ -115,8 +115,8 @@ impl Client {
         }
     }
 
-    /// Repeats a request until a node executes it. Returns the reply. The request must have the same effect if
-    /// it is executed twice.
+    /// Repeats a request until a node executes it, and returns the reply. A request that is executed twice
+    /// must have the same effect.
     fn served(&mut self, request: &str) -> String {
         let is_served = |reply: &String| !reply.starts_with("-UNAVAIL") && !reply.starts_with("-UNKNOWN");
         repeated(|| self.ask(request).expect("the node runs"), is_served)
@@ -253,7 +253,7 @@ fn a_cluster_is_started_looked_at_changed_and_stopped_by_commands() {
     // A split without an answer in time may have happened, and cannot be repeated then.
     let split = repeated(
         || cluster.attempt("split", &["zebra"]),
-        |run| run.code == 0 || cluster.map().iter().any(begins_at_zebra),
+        |run: &Run| run.code == 0 || cluster.map().iter().any(begins_at_zebra),
     );
     assert!(cluster.map().iter().any(begins_at_zebra), "{split:?}");
     // On a busy machine the receiver may take longer than writers of a leaf are blocked: then the move fails,
@@ -264,7 +264,7 @@ fn a_cluster_is_started_looked_at_changed_and_stopped_by_commands() {
     assert_eq!(map.last().unwrap()[..2], ["zebra", "2"], "{map:?}");
     let mut third = Client(BufReader::new(TcpStream::connect(&address).unwrap()));
     assert_eq!(third.served("GET zebra"), "striped");
-    let status = repeated(|| cluster.run("status", &[]), |status| status.contains("2 of 2"));
+    let status = repeated(|| cluster.run("status", &[]), |status: &String| status.contains("2 of 2"));
     assert!(status.contains("2 of 2"), "{status}");
     // There are three leaves now; node 2 gives its leaf away, and gets one again.
     let first = cluster.attempt("balance", &["--without", "2"]);
@@ -327,7 +327,7 @@ fn a_node_leaves_and_the_others_have_what_it_had() {
     assert!(refused.code == 1 && refused.stderr.contains("not"), "{refused:?}");
     cluster.run("start", &[]);
     // On a busy machine the receiver may take longer than writers of a leaf are blocked.
-    let left = repeated(|| leave("1"), |run| run.code == 0);
+    let left = repeated(|| leave("1"), |run: &Run| run.code == 0);
     assert!(
         left.stdout.contains("node 1 has left") && left.stdout.contains("node 1 has stopped"),
         "{left:?}"
@@ -342,7 +342,7 @@ fn a_node_leaves_and_the_others_have_what_it_had() {
         }
     };
     has_all();
-    let status = repeated(|| cluster.run("status", &[]), |status| status.contains("1 of 1"));
+    let status = repeated(|| cluster.run("status", &[]), |status: &String| status.contains("1 of 1"));
     assert!(
         status.contains(" 2 nodes") && status.contains("1 of 1") && !status.contains("takes no"),
         "{status}"
@@ -359,7 +359,7 @@ fn a_node_leaves_and_the_others_have_what_it_had() {
     assert!(cluster.run("join", &[]).contains("node 3 serves clients"));
     has_all();
     for node in ["3", "0"] {
-        let left = repeated(|| leave(node), |run| run.code == 0);
+        let left = repeated(|| leave(node), |run: &Run| run.code == 0);
         assert_eq!(left.code, 0, "{left:?}");
     }
     let last = leave("2");
