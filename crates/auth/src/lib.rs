@@ -18,7 +18,8 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -35,6 +36,9 @@ impl AuthKey {
     /// Least length of a key, in bytes: a shorter key could be guessed.
     pub const MIN_BYTES: usize = 16;
 
+    /// Size of the largest file with a key, in bytes. Devices such as `/dev/urandom` have no end.
+    pub const MAX_FILE_BYTES: usize = 4096;
+
     /// Creates a key from these bytes, or returns `None` if they are fewer than
     /// [`MIN_BYTES`](Self::MIN_BYTES).
     #[must_use]
@@ -46,15 +50,20 @@ impl AuthKey {
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, or is too short.
+    /// If the file cannot be read; [`io::ErrorKind::InvalidData`] if it is too short, or has more than
+    /// [`MAX_FILE_BYTES`](Self::MAX_FILE_BYTES).
     pub fn read(path: &Path) -> io::Result<Self> {
-        let bytes = std::fs::read(path)?;
-        Self::new(bytes.trim_ascii_end()).ok_or_else(|| {
+        let mut bytes = Vec::new();
+        File::open(path)?.take(Self::MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+        let is_whole = bytes.len() <= Self::MAX_FILE_BYTES;
+        Some(bytes.trim_ascii_end()).filter(|_| is_whole).and_then(Self::new).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
-                    "a key has at least {} bytes; make one: head -c 32 /dev/urandom | base64",
-                    Self::MIN_BYTES
+                    "a key has at least {} bytes, and its file at most {}; make one: \
+                     head -c 32 /dev/urandom | base64",
+                    Self::MIN_BYTES,
+                    Self::MAX_FILE_BYTES
                 ),
             )
         })
@@ -122,5 +131,14 @@ mod tests {
         assert!(!key.is_proof("one", &[b"a", b"b"], &proof[..31]));
         assert!(AuthKey::new(b"short").is_none());
         assert!(!format!("{key:?}").contains("0123"));
+    }
+
+    #[test]
+    fn a_file_without_end_is_no_key() {
+        for path in ["/dev/zero", "/dev/urandom", "/dev/null"] {
+            let error = AuthKey::read(Path::new(path)).expect_err("no key");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{path}: {error}");
+        }
+        assert!(AuthKey::read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))).is_ok());
     }
 }
