@@ -57,7 +57,8 @@ A row replaces a row with the same key, so an interrupted load is resumed by
 running it again; the number of replaced rows is printed. --no-replace stops
 at the first such row, and inserts rows that are not in key order one by one
 instead of sorting them. The first malformed row stops the load (exit code 1,
-with file and line); the rows before it stay loaded.";
+with file and line); the rows before it stay loaded. The table is also created
+if the input has no rows.";
 
 /// Largest number of rows of one transaction, and number of bytes after which it ends earlier.
 const ROWS_PER_COMMIT: usize = 10_000;
@@ -145,7 +146,7 @@ impl Load {
         let mut loading = Loading::new(&db, table, rows, progress::bytes(input.len));
         loading.sort_memory = self.sort_memory;
         loading.is_new_only = self.no_replace;
-        let ended = loading.run();
+        let ended = loading.run().and_then(|()| loading.create_table());
         let summary = loading.end();
         if let Err(error) = ended {
             let loaded = show::count(summary.rows);
@@ -306,6 +307,22 @@ impl<'a> Loading<'a> {
 
     fn is_empty(&self) -> Result<bool> {
         Ok(self.db.transact(|tx| Ok(tx.table(&self.table)?.first()?.is_none()))?)
+    }
+
+    /// Creates the table if the input had no rows: a table without rows has types, too.
+    fn create_table(&self) -> Result<()> {
+        if self.loaded > 0 {
+            return Ok(());
+        }
+        let nothing = Vec::<u8>::new();
+        Ok(self.db.transact(|tx| {
+            let table = tx.table(&self.table)?;
+            if table.first()?.is_some() {
+                return Ok(());
+            }
+            table.insert(&nothing, &nothing)?; // an insert creates a table
+            table.remove(&nothing).map(drop)
+        })?)
     }
 
     /// Loads the rows read so far and the next rows, as long as they are in order; returns whether rows are

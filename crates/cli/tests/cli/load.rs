@@ -279,8 +279,21 @@ fn a_table_of_a_program_is_the_same_after_dump_and_load_with_its_types() {
     let rows = |db: &azekura::Database| {
         db.read(|s| s.table(&definition)?.iter().collect::<Result<Vec<_>, _>>()).unwrap()
     };
-    assert_eq!(rows(&copy), rows(&open("db")));
+    let db = open("db");
+    assert_eq!(rows(&copy), rows(&db));
     copy.close().unwrap();
+    // The same table without rows.
+    db.transact(|tx| (0..300).try_for_each(|n| tx.table(&definition)?.remove(&n).map(drop))).unwrap();
+    db.close().unwrap();
+    assert_eq!(Run::in_dir(&scratch, &["dump", "db", "t"]).well(), "");
+    Run::with_stdin(&scratch, &["load", "copy", "u", "--types", "u64", "str"], b"").well();
+    Run::with_stdin(&scratch, &["load", "copy", "u"], b"").well();
+    let load = ["load", "copy", "u", "--types", "u64", "u8"];
+    assert!(Run::with_stdin(&scratch, &load, b"").refused().contains("u8"));
+    assert_eq!(
+        Run::in_dir(&scratch, &["tables", "copy", "--count"]).well(),
+        "t\tu64\tstr\t300\nu\tu64\tstr\t0\n"
+    );
     let row = format!("{}\\x06\t\\x01\n", "\\x00".repeat(7));
     let load = ["load", "copy", "t", "--types", "u64", "u8"];
     let refused = Run::with_stdin(&scratch, &load, row.as_bytes()).refused();
