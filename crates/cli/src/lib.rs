@@ -98,11 +98,19 @@ fn of_stdout(error: io::Error) -> io::Error {
     }
 }
 
+impl Stdout {
+    fn open() -> Self {
+        Self { out: io::stdout(), is_closed: azekura_base::inherited::was_closed(1) }
+    }
+
+    fn check_open(&self) -> io::Result<()> {
+        if self.is_closed { Err(of_stdout(rustix::io::Errno::BADF.into())) } else { Ok(()) }
+    }
+}
+
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.is_closed {
-            return Err(of_stdout(rustix::io::Errno::BADF.into()));
-        }
+        self.check_open()?;
         self.out.write(bytes).map_err(of_stdout)
     }
 
@@ -113,7 +121,7 @@ impl Write for Stdout {
 
 /// Parses the process's arguments and runs the command.
 ///
-/// Wrong arguments end the process with exit code 2, as does `--help` with 0.
+/// Wrong arguments end the process with exit code 2.
 #[must_use]
 pub fn run() -> ExitCode {
     run_from(std::env::args_os())
@@ -121,11 +129,33 @@ pub fn run() -> ExitCode {
 
 /// Parses these arguments and runs the command; the first one is the program's name.
 ///
-/// Wrong arguments end the process with exit code 2, as does `--help` with 0.
+/// Wrong arguments end the process with exit code 2.
 #[must_use]
 pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = Arguments::parse_from(arguments);
-    run_command("azekura", |out| command::run(&arguments, out))
+    match parse::<Arguments>("azekura", arguments) {
+        Ok(arguments) => run_command("azekura", |out| command::run(&arguments, out)),
+        Err(code) => code,
+    }
+}
+
+/// Parses the arguments of a command. Wrong arguments end the process with exit code 2. `Err` has the exit
+/// code after `--help` or `--version`: 0, or 1 with an error message if the text could not be written.
+///
+/// # Errors
+///
+/// The arguments request a text instead of a run.
+pub fn parse<A: Parser>(program: &str, arguments: impl IntoIterator<Item = OsString>) -> Result<A, ExitCode> {
+    A::try_parse_from(arguments).map_err(|text| {
+        if text.use_stderr() {
+            text.exit();
+        }
+        // The text is written by its own writer, which chooses the colors.
+        run_command(program, |_| {
+            Stdout::open().check_open()?;
+            text.print().map_err(of_stdout)?;
+            Ok(Outcome::Well)
+        })
+    })
 }
 
 /// Runs a command with buffered standard output, prints its error after the program's name, and returns the
@@ -134,8 +164,7 @@ pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 pub fn run_command(program: &str, command: impl FnOnce(&mut dyn Write) -> Result<Outcome>) -> ExitCode {
     signals::outlive_file_limit();
     // Stdout is not locked: the workers of `demo-child` write to it too, while `out` is empty.
-    let stdout = Stdout { out: io::stdout(), is_closed: azekura_base::inherited::was_closed(1) };
-    let mut out = BufWriter::with_capacity(64 << 10, stdout);
+    let mut out = BufWriter::with_capacity(64 << 10, Stdout::open());
     let mut code = 0;
     let result = command(&mut out).and_then(|outcome| {
         code = match outcome {

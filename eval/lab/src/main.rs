@@ -6,8 +6,6 @@ mod command;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 // Makes simulations reproducible: a block shares no cache line with blocks that happened to be allocated
 // before it.
 #[cfg(feature = "sim")]
@@ -21,6 +19,8 @@ fn main() -> ExitCode {
         arguments.next();
         return azekura_cli::run_from(arguments);
     }
-    let arguments = command::Arguments::parse_from(arguments);
-    azekura_cli::run_command("azekura-lab", |out| arguments.run(out))
+    match azekura_cli::parse::<command::Arguments>("azekura-lab", arguments) {
+        Ok(arguments) => azekura_cli::run_command("azekura-lab", |out| arguments.run(out)),
+        Err(code) => code,
+    }
 }

@@ -169,7 +169,14 @@ fn output_to_a_closed_stdout_is_an_error() {
     let closed = "exec \"$0\" \"$@\" >&-";
     let (code, said) = in_shell(&scratch, closed, &["put", "db", "t", "k", "v"]);
     assert_eq!((code, said.as_str()), (Some(0), ""), "nothing to write");
-    for arguments in [&["get", "db", "t", "k"][..], &["dump", "db", "t"], &["check", "db"]] {
+    for arguments in [
+        &["get", "db", "t", "k"][..],
+        &["dump", "db", "t"],
+        &["check", "db"],
+        &["--help"],
+        &["dump", "--help"],
+        &["--version"],
+    ] {
         let (code, said) = in_shell(&scratch, closed, arguments);
         assert_eq!(code, Some(1), "{arguments:?} {said}");
         assert!(said.contains("standard output: Bad file descriptor"), "{arguments:?} {said}");
@@ -180,7 +187,9 @@ fn output_to_a_closed_stdout_is_an_error() {
 fn an_error_of_stdout_names_it() {
     let scratch = Scratch::new();
     Run::in_dir(&scratch, &["put", "db", "t", "k", "v"]).well();
-    for arguments in [&["dump", "db", "t"][..], &["check", "db"], &["backup", "db", "-"]] {
+    for arguments in
+        [&["dump", "db", "t"][..], &["check", "db"], &["backup", "db", "-"], &["--help"], &["--version"]]
+    {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_azekura"));
         let output = command.current_dir(scratch.path("")).args(arguments).stdout(full).output().unwrap();
