@@ -2,10 +2,11 @@
 
 use std::ffi::OsStr;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::UsageError;
@@ -50,7 +51,7 @@ struct CacheArguments {
     direct_pages: bool,
 
     /// File with the key of an encrypted store: 32 bytes, or 64 hexadecimal digits. A new store is encrypted
-    #[arg(long, value_name = "FILE", help_heading = "Store options")]
+    #[arg(long, value_name = "FILE", value_parser = path(), help_heading = "Store options")]
     key_file: Option<PathBuf>,
 }
 
@@ -157,6 +158,15 @@ pub(crate) struct TableArguments {
 
     /// Name of the table
     pub(crate) table: String,
+}
+
+/// Returns a parser of a path that the command passes to other processes or prints in commands. A path that
+/// could pass for an option there, such as `-x`, becomes `./-x`.
+pub(crate) fn path() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().map(|path| {
+        let is_like_option = path.as_os_str().as_encoded_bytes().starts_with(b"-");
+        if is_like_option { Path::new(".").join(path) } else { path }
+    })
 }
 
 /// Parses a number of bytes: digits, optionally K, M, G or T (powers of 1024), optionally followed by `B` or
@@ -381,6 +391,18 @@ mod tests {
         for wrong in ["", "M", "12X", "1.5G", "-1", "1 G", "99999999999999T", "ib", "é"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_path_like_an_option_is_another_name_of_the_same_file() {
+        let parsed = |words: &[&str]| format!("{:?}", Arguments::try_parse_from(words).unwrap());
+        for (option, shown) in [("--dir=-x", "./-x"), ("--dir=--y/z", "./--y/z"), ("--dir=./x", "./x")] {
+            for words in [&["azekura", "cluster", "start", option][..], &["azekura", "demo", option]] {
+                let parsed = parsed(words);
+                assert!(parsed.contains(&format!("{shown:?}")), "{parsed}");
+            }
+        }
+        assert!(parsed(&["azekura", "tables", "db", "--key-file=-k"]).contains("\"./-k\""));
     }
 
     #[test]

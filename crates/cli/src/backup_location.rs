@@ -23,8 +23,10 @@ pub(crate) fn parser() -> impl TypedValueParser<Value = BackupLocation> {
 /// Returns the location that `text` names.
 pub(crate) fn parse(text: OsString) -> Result<BackupLocation, String> {
     let Some(url) = text.to_str() else { return Ok(BackupLocation::Directory(text.into())) };
-    if url == "-" {
-        return Ok(BackupLocation::Stream);
+    match url {
+        "" => return Err("the name is empty; write a directory, file:///PATH or s3://BUCKET/PREFIX".into()),
+        "-" => return Ok(BackupLocation::Stream),
+        _ => {}
     }
     let Some((scheme, rest)) = url.split_once("://") else {
         return Ok(BackupLocation::Directory(text.into()));
@@ -51,11 +53,11 @@ mod tests {
         let directory = |path: &str| Ok(BackupLocation::Directory(path.into()));
         assert_eq!(parse("-".into()), Ok(BackupLocation::Stream));
         assert_eq!(parse("s3://b/p".into()), Ok(BackupLocation::Object("s3://b/p".into())));
-        for path in ["copies/monday", "", "./-", "a:b", "./x://y"] {
+        for path in ["copies/monday", "./-", "a:b", "./x://y"] {
             assert_eq!(parse(path.into()), directory(path));
         }
         assert_eq!(parse("file:///mnt/a b".into()), directory("/mnt/a b"));
-        for wrong in ["file://", "file://host/x", "file:///a%20b", "gs://b/p", "http://x", "S3://b"] {
+        for wrong in ["", "file://", "file://host/x", "file:///a%20b", "gs://b/p", "http://x", "S3://b"] {
             assert!(parse(wrong.into()).is_err(), "{wrong}");
         }
     }

@@ -20,7 +20,7 @@ use azekura_fatbtree::{Member, Membership, PeId, even_shares};
 use clap::{Args, Subcommand};
 
 use crate::format::escape;
-use crate::{Outcome, UsageError};
+use crate::{Outcome, UsageError, arguments};
 use directory::ClusterDirectory;
 use map::{Leaf, each_leaf};
 
@@ -61,7 +61,7 @@ pub(crate) struct Cluster {
 #[derive(Args, Debug)]
 struct Directory {
     /// Directory of the cluster
-    #[arg(long = "dir", value_name = "DIR")]
+    #[arg(long = "dir", value_name = "DIR", value_parser = arguments::path())]
     path: PathBuf,
 }
 

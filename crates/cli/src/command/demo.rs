@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::arguments::{StoreArguments, seconds};
+use crate::arguments::{StoreArguments, path, seconds};
 use crate::demo::child::{self, Orders};
 use crate::demo::{self, Settings};
 use crate::scratch::Scratch;
@@ -33,7 +33,7 @@ Exit code 1 if anything was lost or is wrong; the store is then kept.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Demo {
     /// Directory of the store, which is kept [default: a temporary directory, which is removed]
-    #[arg(long)]
+    #[arg(long, value_parser = path())]
     dir: Option<PathBuf>,
 
     /// Number of accounts
@@ -72,7 +72,7 @@ pub(crate) struct Demo {
 
     /// Record operations and waits of the child into this file. Each round overwrites it; a recording that
     /// the kill cut short can be analyzed too
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     trace: Option<PathBuf>,
 }
 

@@ -24,14 +24,14 @@ fn a_bank_that_is_killed_loses_nothing() {
 #[test]
 fn a_kept_bank_can_be_looked_at_and_is_not_overwritten() {
     let scratch = Scratch::new();
-    let demo = [&SMALL[..], &["--rounds", "2", "--dir", "bank", "--seed", "7"]].concat();
+    let demo = [&SMALL[..], &["--rounds", "2", "--dir=-bank", "--seed", "7"]].concat();
     let said = Run::in_dir(&scratch, &demo).well();
     assert!(
         said.contains("seed 7") && said.contains("3 kills,") && said.contains("killed in recovery too"),
         "{said}"
     );
-    assert_eq!(Run::in_dir(&scratch, &["get", "bank", "accounts", "00001000"]).code, 1);
-    let balances = Run::in_dir(&scratch, &["dump", "bank", "accounts"]).well();
+    assert_eq!(Run::in_dir(&scratch, &["get", "./-bank", "accounts", "00001000"]).code, 1);
+    let balances = Run::in_dir(&scratch, &["dump", "./-bank", "accounts"]).well();
     let total: i64 =
         balances.lines().map(|row| row.split_once('\t').unwrap().1.parse::<i64>().unwrap()).sum();
     assert_eq!(total, 1_000_000);
