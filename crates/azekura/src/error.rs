@@ -224,16 +224,19 @@ pub enum Error {
         "a write or sync of the page file failed, and changes are refused; close the store and open it again"
     )]
     PagesFailed,
-    /// The lock may be held by a transaction that failed and cannot be undone yet, because the disk has no
-    /// space for the log records of its undo. Until it is undone, no call waits for locks. The undo continues
-    /// once there is space. Free disk space, and run the transaction again.
+    /// The lock may be held by a transaction that failed and cannot be undone yet, usually because the disk
+    /// has no space for the log records of its undo. Until it is undone, no call waits for locks. The undo
+    /// continues once its cause is gone. Remove the cause, for example free disk space, and run the
+    /// transaction again.
     #[error(
-        "the lock may belong to one of {transactions} rollbacks that wait for disk space; free space and run \
-         the transaction again"
+        "the lock may belong to one of {transactions} rollbacks that could not be finished; remove the cause \
+         and run the transaction again: {reason}"
     )]
     RollbackPending {
         /// Number of transactions that are not undone yet.
         transactions: usize,
+        /// The message of the last undo that failed.
+        reason: String,
     },
     /// An argument is invalid.
     #[error("{0}")]

@@ -268,9 +268,8 @@ impl Shared {
         if self.pool.has_failed() {
             return Some(Error::PagesFailed);
         }
-        let parked = || Some(self.parked.len()).filter(|&transactions| transactions > 0);
         let failed = self.wal.failure().filter(|_| !self.wal.is_closed()).map(Error::from);
-        failed.or_else(|| parked().map(|transactions| Error::RollbackPending { transactions }))
+        failed.or_else(|| (self.parked.len() > 0).then(|| self.parked.pending()))
     }
 }
 

@@ -104,10 +104,7 @@ impl Transaction {
             LockError::Interrupted => Error::Interrupted,
             // A transaction that has written can be neither committed nor undone, because the log failed or
             // has no space.
-            LockError::Closed => {
-                let pending = Error::RollbackPending { transactions: self.db.parked.len().max(1) };
-                self.db.wal.failure().map_or(pending, Error::from)
-            }
+            LockError::Closed => self.db.wal.failure().map_or_else(|| self.db.parked.pending(), Error::from),
             other => Error::other(other),
         }
     }

@@ -23,6 +23,8 @@ use crate::database::Shared;
 pub(crate) struct Parked {
     rollbacks: Mutex<Vec<(TxnId, Box<State>)>>,
     count: AtomicUsize,
+    /// The message of the last undo that failed.
+    reason: Mutex<String>,
 }
 
 impl Parked {
@@ -30,6 +32,11 @@ impl Parked {
     pub(crate) fn len(&self) -> usize {
         // Relaxed: may be slightly outdated.
         self.count.load(Relaxed)
+    }
+
+    /// Returns the error of a call that may not wait for a lock.
+    pub(crate) fn pending(&self) -> Error {
+        Error::RollbackPending { transactions: self.len().max(1), reason: self.reason.lock().clone() }
     }
 }
 
@@ -44,6 +51,7 @@ impl Shared {
             Err(error) => {
                 self.locks.detach(&mut state.locks); // no thread can end it by a call
                 self.parked.count.fetch_add(1, Relaxed);
+                *self.parked.reason.lock() = error.full_message();
                 let mut rollbacks = self.parked.rollbacks.lock();
                 rollbacks.push((id, state));
                 self.locks.close_waits();
