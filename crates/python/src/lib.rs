@@ -17,7 +17,7 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use azekura::{Durability, Restore};
 use pyo3::prelude::*;
@@ -27,8 +27,9 @@ use table::{Definition, Scope, SnapshotTable, Table};
 use ticket::Ticket;
 use transaction::{Savepoint, Transaction};
 
-/// Largest number of times that `transact` runs its body; after the last run it raises the conflict.
-const MOST_RUNS: u32 = 1000;
+/// Largest number of times that `transact` runs its body; after the last run it raises the conflict. The
+/// number, and the default of `retry_time`, are those of `Builder::retry_limit`.
+const MOST_RUNS: u32 = 10_000;
 
 /// Opens the store in directory `path`, or creates it there.
 ///
@@ -66,7 +67,7 @@ fn open(
     if let Some(limit) = lock_timeout {
         let limit = seconds(limit)?;
         // The store runs a call of a table again after a conflict, but no longer than the timeout.
-        builder = builder.lock_timeout(limit).retry_limit(10 * MOST_RUNS, limit);
+        builder = builder.lock_timeout(limit).retry_limit(MOST_RUNS, limit);
     }
     if let Some(limit) = close_time {
         builder = builder.close_time(seconds(limit)?);
@@ -194,20 +195,33 @@ impl Database {
         Ok(Transaction::new(tx))
     }
 
-    /// Runs `body` with a transaction and commits it. After a conflict, runs `body` again.
-    fn transact<'py>(&self, py: Python<'py>, body: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let (value, ticket) = self._transact_nowait(py, body)?;
+    /// Runs `body` with a transaction and commits it. After a conflict, runs `body` again. Once `retry_time`
+    /// seconds have passed, no run begins, and the conflict is raised; None means no limit.
+    #[pyo3(
+        signature = (body, *, retry_time=Some(30.0)),
+        text_signature = "($self, body, *, retry_time=30.0)"
+    )]
+    fn transact<'py>(
+        &self,
+        py: Python<'py>,
+        body: Bound<'py, PyAny>,
+        retry_time: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (value, ticket) = self._transact_nowait(py, body, retry_time)?;
         ticket.wait(py)?;
         Ok(value)
     }
 
     /// Runs `body` as `transact` does, but does not wait for the commit. Returns the value and the ticket of
     /// the commit.
+    #[pyo3(signature = (body, retry_time))]
     fn _transact_nowait<'py>(
         &self,
         py: Python<'py>,
         body: Bound<'py, PyAny>,
+        retry_time: Option<f64>,
     ) -> PyResult<(Bound<'py, PyAny>, Ticket)> {
+        let (began, limit) = (Instant::now(), retry_time.map(seconds).transpose()?);
         for run in 1.. {
             let tx = Bound::new(py, self.begin(py, true, None)?)?;
             tx.get().stay_in_thread();
@@ -216,7 +230,8 @@ impl Database {
                 Ok(ended) => return Ok(ended),
                 Err(error) => {
                     tx.get().roll_back(py)?;
-                    if run == MOST_RUNS || !error.is_instance_of::<Conflict>(py) {
+                    let is_late = limit.is_some_and(|limit| began.elapsed() >= limit);
+                    if is_late || run == MOST_RUNS || !error.is_instance_of::<Conflict>(py) {
                         return Err(error);
                     }
                 }

@@ -447,6 +447,32 @@ def test_a_call_of_a_table_ends_after_the_lock_timeout(tmp_path):
         assert table.add(1) == 2
 
 
+def test_no_run_of_a_transaction_begins_after_the_retry_time(tmp_path):
+    with azekura.open(tmp_path / "db", lock_timeout=0.05) as db:
+        table = db.table("t", key=int, value=int)
+        table[1] = 1
+        holder = db.begin()
+        holder[table][1] = 2
+        runs = []
+
+        def add(tx):
+            runs.append(time.monotonic())
+            return tx[table].add(1)
+
+        for retry_time, most in ((0, 1), (0.5, 50)):
+            runs.clear()
+            with pytest.raises(azekura.Conflict, match="waited"):
+                db.transact(add, retry_time=retry_time)
+            assert 1 <= len(runs) <= most
+            assert runs[-1] - runs[0] < 0.5
+        with pytest.raises(azekura.Conflict, match="waited"):
+            asyncio.run(db.transact_async(add, retry_time=0))
+        with pytest.raises(azekura.Invalid, match="not a number of seconds"):
+            db.transact(add, retry_time=-1)
+        holder.abort()
+        assert db.transact(add, retry_time=None) == 2
+
+
 def test_a_forgotten_transaction_warns_and_holds_no_lock(db):
     table = db.table("t", key=int, value=int)
     tx = db.begin()

@@ -46,13 +46,13 @@ def ticket_await(self):
     return durable(self).__await__()
 
 
-async def transact_async(self, body):
+async def transact_async(self, body, *, retry_time=30.0):
     """Runs `body` with a transaction as `transact` does, in a thread of the loop's default executor, because
     `body` may wait for locks. The thread is released while the commit waits for the disk."""
     import asyncio
 
     loop = asyncio.get_running_loop()
-    value, ticket = await loop.run_in_executor(None, self._transact_nowait, body)
+    value, ticket = await loop.run_in_executor(None, self._transact_nowait, body, retry_time)
     await durable(ticket)
     return value
 
