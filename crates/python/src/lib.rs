@@ -20,6 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use azekura::{Durability, Restore};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use errors::{Busy, Closed, Conflict, Invalid, without_gil};
@@ -103,6 +104,18 @@ fn path_of(path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
 fn seconds(value: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(value)
         .map_err(|_| Invalid::new_err(format!("{value} is not a number of seconds above 0")))
+}
+
+/// Returns the value of a transaction's body. The coroutine of an `async` body is refused: it would run after
+/// the commit.
+fn refuse_coroutine(value: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
+    if !value.hasattr("cr_frame")? {
+        return Ok(value);
+    }
+    value.call_method0("close")?; // otherwise Python warns that it was never awaited
+    Err(PyTypeError::new_err(
+        "the function of a transaction is `async`; write a plain function, and run it by `transact_async`",
+    ))
 }
 
 /// Converts a report of the store to a dict.
@@ -225,7 +238,8 @@ impl Database {
         for run in 1.. {
             let tx = Bound::new(py, self.begin(py, true, None)?)?;
             tx.get().stay_in_thread();
-            let ended = body.call1((&tx,)).and_then(|value| Ok((value, tx.get().commit_nowait(py)?)));
+            let value = body.call1((&tx,)).and_then(refuse_coroutine);
+            let ended = value.and_then(|value| Ok((value, tx.get().commit_nowait(py)?)));
             match ended {
                 Ok(ended) => return Ok(ended),
                 Err(error) => {

@@ -473,6 +473,21 @@ def test_no_run_of_a_transaction_begins_after_the_retry_time(tmp_path):
         assert db.transact(add, retry_time=None) == 2
 
 
+def test_an_async_function_is_no_body_of_a_transaction(db):
+    table = db.table("t", key=int, value=int)
+
+    async def add(tx):
+        tx[table][1] = 1
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        in_loop = lambda: asyncio.run(db.transact_async(add))
+        for call in (lambda: db.transact(add), db.transaction(add), in_loop):
+            with pytest.raises(TypeError, match="plain function"):
+                call()
+    assert len(table) == 0
+
+
 def test_a_forgotten_transaction_warns_and_holds_no_lock(db):
     table = db.table("t", key=int, value=int)
     tx = db.begin()
