@@ -319,7 +319,8 @@ void azk_error_free(struct azk_error *error);
 
 /*
  Opens a cursor over the rows from `low` (inclusive) to `high` (exclusive) in a transaction. A null pointer
- means no bound. `flags` is 0 or `AZK_REVERSE`.
+ means no bound. `flags` is 0 or `AZK_REVERSE`. A cursor reads up to 256 rows at once. It returns these
+ rows also if the transaction changes them meanwhile, and reads the current rows after them.
 
  # Safety
 
@@ -383,9 +384,9 @@ void azk_cursor_close(struct azk_cursor *cursor);
 enum azk_status azk_detach_from_thread(struct azk_tx *tx, struct azk_error **error);
 
 /*
- Runs `body` with a transaction and commits it. After a conflict, runs `body` again, at most 1,000 times.
- If `body` returns a status other than `AZK_OK`, the transaction is rolled back and this status is
- returned.
+ Runs `body` with a transaction and commits it. After a conflict, runs `body` again, at most 10,000 times
+ and no later than 30 seconds after the first run; then the conflict is returned. If `body` returns a
+ status other than `AZK_OK`, the transaction is rolled back and this status is returned.
 
  # Safety
 

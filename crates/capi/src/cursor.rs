@@ -17,7 +17,8 @@ const BATCH_ROWS: usize = 256;
 const BATCH_BYTES: usize = 64 << 10;
 
 /// Opens a cursor over the rows from `low` (inclusive) to `high` (exclusive) in a transaction. A null pointer
-/// means no bound. `flags` is 0 or `AZK_REVERSE`.
+/// means no bound. `flags` is 0 or `AZK_REVERSE`. A cursor reads up to 256 rows at once. It returns these
+/// rows also if the transaction changes them meanwhile, and reads the current rows after them.
 ///
 /// # Safety
 ///

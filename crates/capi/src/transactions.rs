@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use azekura::{CommitTicket, Database, Durability, Error, Savepoint, Transaction};
 use rustix::event::{EventfdFlags, eventfd};
@@ -17,8 +17,10 @@ use super::{
     put, read_row, shared, take, text, text_or_empty, with_tx,
 };
 
-/// Largest number of times that `azk_retry` runs its function; after the last run it returns the conflict.
-const MOST_RUNS: u64 = 1000;
+/// Largest number of times that `azk_retry` runs its function, and the time after which no run begins: the
+/// defaults of `Builder::retry_limit`. After the last run it returns the conflict.
+const MOST_RUNS: u64 = 10_000;
+const RETRY_TIME: Duration = Duration::from_secs(30);
 
 /// A commit that may not be durable yet. Free it with `azk_ticket_free`.
 #[derive(Debug)]
@@ -80,9 +82,9 @@ pub unsafe extern "C" fn azk_detach_from_thread(tx: *mut azk_tx, error: *mut *mu
     })
 }
 
-/// Runs `body` with a transaction and commits it. After a conflict, runs `body` again, at most 1,000 times.
-/// If `body` returns a status other than `AZK_OK`, the transaction is rolled back and this status is
-/// returned.
+/// Runs `body` with a transaction and commits it. After a conflict, runs `body` again, at most 10,000 times
+/// and no later than 30 seconds after the first run; then the conflict is returned. If `body` returns a
+/// status other than `AZK_OK`, the transaction is rolled back and this status is returned.
 ///
 /// # Safety
 ///
@@ -94,6 +96,7 @@ pub unsafe extern "C" fn azk_retry(
     context: *mut c_void,
     error: *mut *mut azk_error,
 ) -> azk_status {
+    let began = Instant::now();
     let mut failed = ptr::null_mut();
     let mut status = azk_status::AZK_INVALID;
     for run in 1..=MOST_RUNS {
@@ -124,7 +127,7 @@ pub unsafe extern "C" fn azk_retry(
             }
         });
         status = if ended == azk_status::AZK_OK { of_body } else { ended };
-        if status != azk_status::AZK_CONFLICT {
+        if status != azk_status::AZK_CONFLICT || began.elapsed() >= RETRY_TIME {
             break;
         }
         thread::sleep(Duration::from_micros(run.min(100) * 50));
