@@ -58,7 +58,7 @@ use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Parser;
 
 use arguments::Arguments;
@@ -90,6 +90,15 @@ struct Stdout {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to standard output: {0}")]
 struct StdoutError(io::Error);
+
+/// Returns standard input. If the command was started without this descriptor (`<&-`), the runtime has opened
+/// /dev/null in its place, which would pass for empty input.
+fn stdin() -> Result<io::StdinLock<'static>> {
+    if azekura_base::inherited::was_closed(0) {
+        return Err(io::Error::from(rustix::io::Errno::BADF)).context("cannot read standard input");
+    }
+    Ok(io::stdin().lock())
+}
 
 fn of_stdout(error: io::Error) -> io::Error {
     match error.kind() {

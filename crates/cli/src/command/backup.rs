@@ -1,6 +1,6 @@
 //! `backup` and `restore`: copy a store into a backup, and make a store from one.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
@@ -12,7 +12,7 @@ use crate::backup_location::{self, BackupLocation};
 use crate::objects::{ArchiveObjects, BackupObject};
 use crate::scratch::Scratch;
 use crate::store::is_object;
-use crate::{Outcome, UsageError, progress, show, time};
+use crate::{Outcome, UsageError, progress, show, stdin, time};
 
 const BACKUP_EXAMPLES: &str = "\
 Examples:
@@ -228,7 +228,7 @@ impl Restore {
         let (report, json) = match &self.path {
             Some(path) => {
                 let report = match &self.from {
-                    BackupLocation::Stream => restore.from_reader(io::stdin().lock(), path)?,
+                    BackupLocation::Stream => restore.from_reader(stdin()?, path)?,
                     BackupLocation::Directory(from) => restore.from_directory(from, path)?,
                     BackupLocation::Object(url) => BackupObject::from_url(url)?.restore(restore, path)?,
                 };
@@ -238,7 +238,7 @@ impl Restore {
             }
             None => {
                 let report = match &self.from {
-                    BackupLocation::Stream => restore.verify_reader(io::stdin().lock())?,
+                    BackupLocation::Stream => restore.verify_reader(stdin()?)?,
                     BackupLocation::Directory(from) => restore.verify_directory(from)?,
                     BackupLocation::Object(url) => BackupObject::from_url(url)?.verify(restore)?,
                 };

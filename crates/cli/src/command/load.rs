@@ -14,7 +14,7 @@ mod unsorted;
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ use crate::format::escape::escaped;
 use crate::format::row_types::{Checked, RowTypes};
 use crate::format::{self, Format, ReadOptions, ReadRows, Row};
 use crate::store::{Bytes, row_types};
-use crate::{Outcome, UsageError, progress, show};
+use crate::{Outcome, UsageError, progress, show, stdin};
 
 use sorted::Sorted;
 
@@ -184,7 +184,7 @@ impl Load {
 
     fn open_input(&self) -> Result<Input> {
         let Some(path) = self.path() else {
-            return Ok(Input { name: "stdin".into(), len: None, source: Box::new(io::stdin().lock()) });
+            return Ok(Input { name: "stdin".into(), len: None, source: Box::new(stdin()?) });
         };
         let name = path.display().to_string();
         let file = File::open(path).with_context(|| format!("cannot open {name}"))?;

@@ -1,15 +1,15 @@
 //! `put`: stores one row.
 
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::io::Read;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use crate::Outcome;
 use crate::arguments::{StoreArguments, TableArguments, argument_bytes};
 use crate::format::MAX_VALUE_BYTES;
 use crate::store::{Bytes, row_types};
+use crate::{Outcome, stdin};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,7 +46,7 @@ impl Put {
         let key = argument_bytes(&self.key, self.escaped)?;
         let value = match &self.value {
             Some(value) if value != "-" => argument_bytes(value, self.escaped)?,
-            _ => read_value(io::stdin().lock(), MAX_VALUE_BYTES)?,
+            _ => read_value(stdin()?, MAX_VALUE_BYTES)?,
         };
         let db = store.open_or_create(&self.table.path)?;
         row_types(&db, &self.table.table)?.check(&key, &value)?;
@@ -67,6 +67,8 @@ fn read_value(source: impl Read, most: usize) -> Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[test]

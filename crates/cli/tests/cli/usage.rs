@@ -184,6 +184,18 @@ fn output_to_a_closed_stdout_is_an_error() {
 }
 
 #[test]
+fn a_closed_stdin_is_no_empty_input() {
+    let scratch = Scratch::new();
+    Run::in_dir(&scratch, &["put", "db", "t", "k", "v"]).well();
+    for arguments in [&["put", "db", "t", "k"][..], &["load", "db", "t"], &["restore", "-", "copy"]] {
+        let (code, said) = in_shell(&scratch, "exec \"$0\" \"$@\" <&-", arguments);
+        assert_eq!(code, Some(1), "{arguments:?} {said}");
+        assert!(said.contains("standard input: Bad file descriptor"), "{arguments:?} {said}");
+    }
+    assert_eq!(Run::in_dir(&scratch, &["get", "db", "t", "k"]).well(), "v\n");
+}
+
+#[test]
 fn an_error_of_stdout_names_it() {
     let scratch = Scratch::new();
     Run::in_dir(&scratch, &["put", "db", "t", "k", "v"]).well();
