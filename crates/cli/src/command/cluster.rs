@@ -11,6 +11,7 @@ mod directory;
 mod map;
 mod process;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -65,6 +66,22 @@ struct Directory {
     path: PathBuf,
 }
 
+#[derive(Args, Debug)]
+struct Key {
+    /// A key: the first one of the right half, or any one in the leaf
+    #[arg(allow_negative_numbers = true)]
+    key: OsString,
+    /// The key is written with the escapes of `map` and `dump`: \t \n \r \\ \xHH
+    #[arg(short, long)]
+    escaped: bool,
+}
+
+impl Key {
+    fn bytes(&self) -> Result<Vec<u8>> {
+        arguments::argument_bytes(&self.key, self.escaped)
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Start the nodes of a cluster; create the cluster first if there is none
@@ -96,15 +113,15 @@ enum Action {
     Split {
         #[command(flatten)]
         dir: Directory,
-        /// The key
-        key: String,
+        #[command(flatten)]
+        key: Key,
     },
     /// Move the leaf of a key to another node
     Move {
         #[command(flatten)]
         dir: Directory,
-        /// A key in the leaf
-        key: String,
+        #[command(flatten)]
+        key: Key,
         /// The new node of the leaf
         node: u16,
     },
@@ -151,10 +168,12 @@ impl Cluster {
             Action::Status { dir } => status(&ClusterDirectory::open(&dir.path)?, out),
             Action::Map { dir } => map(&ClusterDirectory::open(&dir.path)?, out),
             Action::Split { dir, key } => {
-                administer(&ClusterDirectory::open(&dir.path)?, &["SPLIT", key], out)
+                let key = key.bytes()?;
+                administer(&ClusterDirectory::open(&dir.path)?, &[b"SPLIT", &key], out)
             }
             Action::Move { dir, key, node } => {
-                administer(&ClusterDirectory::open(&dir.path)?, &["MOVE", key, &node.to_string()], out)
+                let (key, node) = (key.bytes()?, node.to_string());
+                administer(&ClusterDirectory::open(&dir.path)?, &[b"MOVE", &key, node.as_bytes()], out)
             }
             Action::Balance { dir, without } => {
                 balance::balance(&ClusterDirectory::open(&dir.path)?, *without, out)
@@ -306,9 +325,8 @@ fn map(directory: &ClusterDirectory, out: &mut dyn Write) -> Result<Outcome> {
     Ok(Outcome::Well)
 }
 
-fn administer(directory: &ClusterDirectory, words: &[&str], out: &mut dyn Write) -> Result<Outcome> {
-    let request: Vec<&[u8]> =
-        std::iter::once(&b"AZ.CLUSTER"[..]).chain(words.iter().map(|word| word.as_bytes())).collect();
+fn administer(directory: &ClusterDirectory, words: &[&[u8]], out: &mut dyn Write) -> Result<Outcome> {
+    let request = [&[&b"AZ.CLUSTER"[..]][..], words].concat();
     directory.ask_any(&request)?;
     writeln!(out, "done; see: azekura cluster map --dir {}", directory.dir.display())?;
     Ok(Outcome::Well)

@@ -259,7 +259,7 @@ fn a_cluster_is_started_looked_at_changed_and_stopped_by_commands() {
     // On a busy machine the receiver may take longer than writers of a leaf are blocked: then the move fails,
     // and is requested again.
     let dir = scratch.path("try");
-    cluster.run_until_done("move", &["zebra", "2"]);
+    cluster.run_until_done("move", &["--escaped", r"\x7aebra", "2"]);
     let map = cluster.map();
     assert_eq!(map.last().unwrap()[..2], ["zebra", "2"], "{map:?}");
     let mut third = Client(BufReader::new(TcpStream::connect(&address).unwrap()));
