@@ -109,7 +109,7 @@ fn seconds(value: f64) -> PyResult<Duration> {
 /// Returns the value of a transaction's body. The coroutine of an `async` body is refused: it would run after
 /// the commit.
 fn refuse_coroutine(value: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
-    if !value.hasattr("cr_frame")? {
+    if value.get_type().name()? != "coroutine" {
         return Ok(value);
     }
     value.call_method0("close")?; // otherwise Python warns that it was never awaited
