@@ -88,7 +88,7 @@ pub fn contest(
         }
     }
     all.check();
-    all.clean_up();
+    all.clean_up(engines);
     progress.finish();
     Ok(all.outcome)
 }
@@ -261,12 +261,9 @@ impl<'a> Running<'a> {
 
     /// Removes the stores, unless the comparison keeps them. A store that cannot be removed is reported and
     /// remains.
-    fn clean_up(&self) {
-        let Ok(entries) = std::fs::read_dir(&self.contest.dir) else { return };
-        let ours =
-            |name: &std::ffi::OsStr| name.to_string_lossy().starts_with(&format!("{}-", self.workload()));
-        for entry in entries.flatten().filter(|entry| !self.contest.keep && ours(&entry.file_name())) {
-            if let Err(error) = prepare::remove_dir(&entry.path()) {
+    fn clean_up(&self, engines: &[Box<dyn Engine>]) {
+        for engine in engines.iter().filter(|_| !self.contest.keep) {
+            if let Err(error) = prepare::remove_dir(&self.dir(engine.as_ref())) {
                 self.progress.line(&error.to_string());
             }
         }
