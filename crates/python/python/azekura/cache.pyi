@@ -16,7 +16,7 @@ _Side = Literal["front", "back"]
 
 class Timeout(azekura.Busy): ...
 
-# Values are pickled, so they have any type. The arguments `expire_time` and `tag` change the type of a result.
+# Values are pickled, so they have any type. `expire_time` and `tag` change the type of a result.
 
 class Cache:
     size_limit: int
