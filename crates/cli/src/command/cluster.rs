@@ -1,8 +1,8 @@
 //! `cluster`: starts, inspects and stops nodes on this machine, for development.
 //!
 //! Files in the directory: `cluster.toml`, the list of members; `cluster.key`, readable only by its owner.
-//! Each node has its store `node-N.db`, its log `node-N.log`, and, while it runs, the id of its process in
-//! `node-N.pid`.
+//! Each node has its store `node-N.db`, its log `node-N.log`, the log of its run before that,
+//! `node-N.log.old`, and, while it runs, the id of its process in `node-N.pid`.
 
 mod ask;
 mod balance;

@@ -292,6 +292,8 @@ fn a_cluster_is_started_looked_at_changed_and_stopped_by_commands() {
     cluster.run("stop", &["--node", "0"]);
     cluster.run("start", &["--accept-loss", "0"]);
     assert_eq!(cluster.client(0).served("EXISTS 0"), ":0");
+    let before = fs::read_to_string(dir.join("node-0.log.old")).unwrap();
+    assert!(!before.is_empty(), "the log of the run before is kept");
     assert!(cluster.run("stop", &[]).contains("node 0 has stopped"));
     // A lost list of members is not replaced by that of a new cluster.
     let list = dir.join("cluster.toml");

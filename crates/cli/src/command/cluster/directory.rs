@@ -161,6 +161,8 @@ impl ClusterDirectory {
     /// continues to run after this process ends.
     pub(super) fn spawn(&self, pe: PeId, is_loss_accepted: bool) -> Result<Child> {
         let log = self.path(pe, "log");
+        // The log of the run before may have the reason of its end. At the first start there is none.
+        let _ = fs::rename(&log, self.path(pe, "log.old"));
         let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let program = std::env::current_exe().context("cannot find this program's file")?;
         let child = Command::new(program)
