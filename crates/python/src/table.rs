@@ -196,8 +196,8 @@ impl View {
         PyTuple::new(py, [self.key_from(py, key)?, self.value_from(py, value)?])
     }
 
-    /// Removes a row by `remove` and returns it as (key, value). A transaction of one call commits only if
-    /// the row was decoded, so that an exception of the codec loses no row.
+    /// Removes a row by `remove` and returns it as (key, value). If the codec raises an exception, the row
+    /// stays: a transaction of one call is rolled back, and in another one the row is stored again.
     fn removed(
         &self,
         py: Python<'_>,
@@ -207,11 +207,14 @@ impl View {
         let (remove, kept) = (&remove, &failure);
         let row = in_transaction!(self, py, table => {
             let Some((key, value)) = remove(&table)? else { return Ok(None) };
-            let item = Python::attach(|py| self.item(py, &key, &value).map(Bound::unbind));
-            item.map(Some).map_err(|error| {
-                *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                Error::other("the row cannot be decoded")
-            })
+            match Python::attach(|py| self.item(py, &key, &value).map(Bound::unbind)) {
+                Ok(item) => Ok(Some(item)),
+                Err(error) => {
+                    table.insert(&key, &value)?;
+                    *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    Err(Error::other("the row cannot be decoded"))
+                }
+            }
         });
         failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(row, Err)
     }

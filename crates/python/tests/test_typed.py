@@ -314,6 +314,11 @@ def test_a_row_that_cannot_be_decoded_is_not_removed(db):
             with db.begin() as tx:
                 tx[jobs].pop_first()
         assert raw[key] == b"{"
+    with db.begin() as tx:
+        for call in (tx[jobs].pop_first, tx[jobs].popitem, lambda: tx[jobs].pop(1)):
+            with pytest.raises(ValueError, match="property name"):
+                call()
+    assert raw[key] == b"{", "the transaction has committed, but no row was returned"
     jobs[1] = 7
     assert jobs.pop(1) == 7 and jobs.pop(1, 8) == 8 and jobs.pop_first() is jobs.pop_last() is None
 
