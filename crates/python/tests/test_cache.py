@@ -325,6 +325,28 @@ def test_the_size_limit_holds_under_writes(tmp_path):
         assert "short" not in cache and cache.expire() == 1
 
 
+class Renamed:
+    """A class that the test removes, as a new version of a program may do."""
+
+
+def test_rows_with_objects_of_a_missing_class_can_be_removed_and_replaced(tmp_path, monkeypatch):
+    with Cache(tmp_path / "c") as cache:
+        for name in "abc":
+            cache.set(name, {"of": [Renamed(), {1, 2}]}, tag="old")
+        cache.set("short", Renamed(), expire=0.01)
+        cache.push(Renamed())
+        monkeypatch.delattr(sys.modules[__name__], "Renamed")
+        time.sleep(0.05)
+        assert cache.set("new", 1) and "short" not in cache and "a" in cache and len(cache) == 5
+        for read in (lambda: cache["a"], lambda: cache.pop("a"), lambda: cache.touch("a"), cache.pull):
+            with pytest.raises(AttributeError, match="Renamed"):
+                read()
+        assert len(cache) == 5
+        assert cache.set("a", 2) and cache["a"] == 2
+        assert cache.delete("b") and cache.evict("old") == 1 and cache.clear() == 3
+        assert cache.check() == [] and cache.volume() == 0
+
+
 @pytest.mark.skipif(SUITE is None, reason="diskcache's own tests: scripts/python.sh --diskcache")
 def test_diskcaches_own_tests(tmp_path):
     source = pathlib.Path(SUITE, "test_core.py").read_text()

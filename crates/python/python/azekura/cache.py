@@ -116,14 +116,58 @@ def _key(encoded, record):
     return record().key
 
 
+class _Unknown:
+    """An object of a row with a value that cannot be unpickled."""
+
+    def __new__(cls, *_args, **_named):
+        return super().__new__(cls)
+
+    def _ignore(self, *_args, **_named):
+        return _Unknown()
+
+    __init__ = lambda self, *_args, **_named: None
+    __call__ = __getattr__ = __setstate__ = __setitem__ = append = extend = add = _ignore
+
+
+class _WithoutValue(pickle.Unpickler):
+    """Unpickles a row, with objects of unknown type in place of those of missing or of all classes."""
+
+    def __init__(self, row, has_classes):
+        super().__init__(io.BytesIO(row))
+        self._has_classes = has_classes
+
+    def find_class(self, module, name):
+        if self._has_classes:
+            with contextlib.suppress(Exception):
+                return super().find_class(module, name)
+        return _Unknown
+
+    @classmethod
+    def fields(cls, row, error):
+        """Returns the fields of a row; raises `error` if the row is no pickle."""
+        for has_classes in (True, False):
+            with contextlib.suppress(Exception):
+                return cls(row, has_classes).load()
+        raise error
+
+
 class _Record:
-    """A row of the cache. `seq` is its place in the order of insertion, `rank` in the order of eviction."""
+    """A row of the cache. `seq` is its place in the order of insertion, `rank` in the order of eviction.
 
-    __slots__ = ("key", "value", "expire", "tag", "seq", "rank", "size")
+    Only reading the value raises the error of a value that cannot be unpickled, for example because its class
+    was renamed. Such a row can be removed and replaced as any other."""
 
-    def __init__(self, key, value, expire, tag, seq, rank, size=0):
-        self.key, self.value, self.expire, self.tag = key, value, expire, tag
-        self.seq, self.rank, self.size = seq, rank, size
+    __slots__ = ("key", "_value", "expire", "tag", "seq", "rank", "size", "_error")
+
+    def __init__(self, key, value, expire, tag, seq, rank, size=0, error=None):
+        self.key, self._value, self.expire, self.tag = key, value, expire, tag
+        self.seq, self.rank, self.size, self._error = seq, rank, size, error
+
+    @property
+    def value(self):
+        if self._error is not None:
+            raise self._error
+        return self._value
 
     def dump(self, encoded):
         key = self.key if encoded[:1] == b"5" else None
@@ -133,7 +177,12 @@ class _Record:
 
     @staticmethod
     def load(encoded, row):
-        return _Record(*pickle.loads(row), size=len(encoded) + len(row))
+        size = len(encoded) + len(row)
+        try:
+            return _Record(*pickle.loads(row), size)
+        except Exception as error:
+            fields = _WithoutValue.fields(row, error)
+            return _Record(*fields, size, error)
 
     def changed(self, **fields):
         """Returns a copy with other values of these fields."""
@@ -554,8 +603,9 @@ class Cache:
             record = self._load(encoded)
             if record is None or record.is_expired(now):
                 return _NO_RECORD.answer(default, expire_time, tag)
+            value = record.value
             self._remove(encoded, record)
-        return record.answer(record.value, expire_time, tag)
+        return record.answer(value, expire_time, tag)
 
     def __delitem__(self, key, retry=True):
         encoded = _key_bytes(key)
