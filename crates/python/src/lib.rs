@@ -124,17 +124,23 @@ fn report<'py>(py: Python<'py>, report: &impl serde::Serialize) -> PyResult<Boun
     py.import("json")?.call_method1("loads", (text,))
 }
 
-/// Creates a new store at `path` from the backup in directory `source`; returns the number of its rows.
+/// Creates a new store at `path` from the backup in directory `source`; returns the number of its rows. The
+/// backup of an encrypted store needs its `encryption_key`, which the new store has, too.
 #[pyfunction]
-#[pyo3(signature = (source, path, *, verify=false))]
+#[pyo3(signature = (source, path, *, verify=false, encryption_key=None))]
 fn restore(
     py: Python<'_>,
     #[pyo3(from_py_with = path_of)] source: PathBuf,
     #[pyo3(from_py_with = path_of)] path: PathBuf,
     verify: bool,
+    encryption_key: Option<[u8; 32]>,
 ) -> PyResult<u64> {
+    let mut builder = builder();
+    if let Some(key) = encryption_key {
+        builder = builder.encryption_key(&key);
+    }
     without_gil(py, || {
-        let restore = Restore::new().builder(builder()).verify(verify);
+        let restore = Restore::new().builder(builder).verify(verify);
         Ok(restore.from_directory(source, path)?.backup.rows)
     })
 }

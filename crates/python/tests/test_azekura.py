@@ -180,6 +180,18 @@ def test_backup_and_restore(db, tmp_path):
         azekura.open(tmp_path / "new2.azk")
 
 
+def test_the_backup_of_an_encrypted_store_is_restored_with_its_key(tmp_path):
+    key = bytes(range(32))
+    with azekura.open(tmp_path / "secret.azk", encryption_key=key) as db:
+        db.table("t")[b"a"] = b"1"
+        assert db.backup(tmp_path / "copy") == 1
+    with pytest.raises(azekura.Invalid, match="encrypted"):
+        azekura.restore(tmp_path / "copy", tmp_path / "new1.azk")
+    assert azekura.restore(tmp_path / "copy", tmp_path / "new2.azk", verify=True, encryption_key=key) == 1
+    with azekura.open(tmp_path / "new2.azk", create=False, encryption_key=key) as copy:
+        assert dict(copy.table("t")) == {b"a": b"1"}
+
+
 def test_errors_have_types(db, tmp_path):
     with pytest.raises(azekura.Invalid):
         azekura.open(tmp_path / "missing", create=False)
