@@ -1,5 +1,6 @@
 //! Tickets of asynchronous commits, and their callbacks.
 
+use std::io;
 use std::pin::Pin;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,6 +58,8 @@ impl Ticket {
                 let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
                 waiting.retain(|(_, callback)| callback.is_waiting());
                 waiting.push((ticket, wakes));
+                // Without its thread the callback would never run, and a task would wait without end.
+                caller()?;
                 Ok(())
             }
         }
@@ -91,25 +94,30 @@ impl Wake for Callback {
 /// not have the thread.
 static CALLER: Mutex<Option<(u32, Sender<Py<PyAny>>)>> = Mutex::new(None);
 
-fn call_later(callback: Py<PyAny>) {
+/// Returns the sender to the thread that calls callbacks, and starts the thread if it does not run.
+fn caller() -> io::Result<Sender<Py<PyAny>>> {
     let mut caller = CALLER.lock().unwrap_or_else(PoisonError::into_inner);
-    let calls = match &*caller {
-        Some((started_by, calls)) if *started_by == process::id() => calls.clone(),
-        _ => {
-            let (sender, calls) = channel::<Py<PyAny>>();
-            let run = move || {
-                for callback in calls {
-                    // A closed event loop accepts no calls.
-                    Python::attach(|py| drop(callback.call0(py)));
-                }
-            };
-            if thread::Builder::new().name("azekura-await".into()).spawn(run).is_err() {
-                return;
-            }
-            *caller = Some((process::id(), sender.clone()));
-            sender
+    if let Some((started_by, calls)) = &*caller
+        && *started_by == process::id()
+    {
+        return Ok(calls.clone());
+    }
+    let (sender, calls) = channel::<Py<PyAny>>();
+    let run = move || {
+        for callback in calls {
+            // A closed event loop accepts no calls.
+            Python::attach(|py| drop(callback.call0(py)));
         }
     };
-    // The receiver lives as long as the process, so the send cannot fail.
-    let _ = calls.send(callback);
+    thread::Builder::new().name("azekura-await".into()).spawn(run)?;
+    *caller = Some((process::id(), sender.clone()));
+    Ok(sender)
+}
+
+fn call_later(callback: Py<PyAny>) {
+    // `_notify` has started the thread, or has raised its error. The receiver lives as long as the process, so
+    // the send cannot fail.
+    if let Ok(calls) = caller() {
+        let _ = calls.send(callback);
+    }
 }
