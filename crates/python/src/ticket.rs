@@ -115,8 +115,8 @@ fn caller() -> io::Result<Sender<Py<PyAny>>> {
 }
 
 fn call_later(callback: Py<PyAny>) {
-    // `_notify` has started the thread, or has raised its error. The receiver lives as long as the process, so
-    // the send cannot fail.
+    // `_notify` has started the thread, or has raised its error. The receiver lives as long as the process,
+    // so the send cannot fail.
     if let Ok(calls) = caller() {
         let _ = calls.send(callback);
     }
