@@ -325,6 +325,24 @@ def test_the_size_limit_holds_under_writes(tmp_path):
         assert "short" not in cache and cache.expire() == 1
 
 
+def test_a_cache_opens_its_store_again_after_a_close_that_failed(tmp_path):
+    class Failing:
+        def __init__(self, db):
+            self.db = db
+
+        def close(self):
+            self.db.close()
+            raise azekura.Closed("a write of the page file failed")
+
+    cache = Cache(tmp_path / "c")
+    cache["a"] = 1
+    cache._store.db = Failing(cache._store.db)
+    with pytest.raises(azekura.Closed):
+        cache.close()
+    assert cache["a"] == 1
+    cache.close()
+
+
 class Renamed:
     """A class that the test removes, as a new version of a program may do."""
 

@@ -250,11 +250,15 @@ class _Store:
     @classmethod
     def leave(cls, cache):
         """Closes the store of a `Cache` object if no other object uses it. After `Busy`, the store is still
-        open."""
+        open; after another error, such as a failed write, the next call opens it again."""
         with cls._registry:
-            if cache._opened is not None:
-                cls._release(cache._directory, cache._opened)
-                cache._opened = None
+            opened, cache._opened = cache._opened, None
+            try:
+                if opened is not None:
+                    cls._release(cache._directory, opened)
+            except azekura.Busy:
+                cache._opened = opened
+                raise
         cls.leave_freed()
 
     @classmethod
