@@ -39,8 +39,8 @@ fn the_c_example_runs_and_is_told_what_is_wrong() {
     };
     let server = Server::builder().capacity(16 << 20).listen("127.0.0.1:0").unwrap();
     let address = server.address().to_string();
-    // The example has the default time limit. A busy machine may stop the server's thread for so long that the
-    // server counts as lost.
+    // The example has the default time limit. A busy machine may stop the server's thread for so long that
+    // the server counts as lost.
     let is_lost = |said: &String| said.contains(" is lost: ");
     let said = (0..2).map(|_| run(&address)).find(|said| !is_lost(said)).unwrap_or_else(|| run(&address));
     assert_eq!(said, "right, pages went: yes\n");

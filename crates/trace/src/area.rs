@@ -541,8 +541,8 @@ mod tests {
         // SAFETY: only the slots 0 to 2 and 5 are accessed later.
         unsafe { area.unmap(3..100, |index| index == 5) };
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        // Device and inode of the file that is mapped at a slot. Another thread may use the freed address space
-        // at once, but not with this file.
+        // Device and inode of the file that is mapped at a slot. Another thread may use the freed address
+        // space at once, but not with this file.
         let mapped_file = |index| {
             let address = area.own(index).as_ptr().addr();
             let is_there = |line: &&str| {

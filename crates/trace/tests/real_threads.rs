@@ -1,5 +1,5 @@
-//! Planted bottlenecks with real threads. The assertions do not depend on the speed of the machine: they check
-//! sites, operations, holders, and the consistency of sums.
+//! Planted bottlenecks with real threads. The assertions do not depend on the speed of the machine: they
+//! check sites, operations, holders, and the consistency of sums.
 #![cfg(all(feature = "analyze", not(any(loom, feature = "off"))))]
 
 use azekura_trace::analyze::{Analysis, AnalyzeOptions, Verdict};

@@ -4,9 +4,9 @@
 //! The calling thread pages the pages in by touching them, so it waits without a lock. Then, under the lock,
 //! all local pages are passed to the kernel. A page that was paged out in the meantime is touched again.
 //!
-//! - **UNMANAGED-2** An unmanaged page that has memory counts against the local budget: `limit` shrinks by one
-//!   for each, but never below [`LEAST`] and an eighth of its first value, so that the rest of the program can
-//!   continue. The policy, the replicas and the frames have no data about such a page.
+//! - **UNMANAGED-2** An unmanaged page that has memory counts against the local budget: `limit` shrinks by
+//!   one for each, but never below [`LEAST`] and an eighth of its first value, so that the rest of the
+//!   program can continue. The policy, the replicas and the frames have no data about such a page.
 //! - **UNMANAGED-3** The kernel allocates and frees unmanaged memory without a report. So the maintenance
 //!   thread counts it again at intervals. Until then, the count is that of the pages that had bytes when they
 //!   left. Large buffers that a program passes to such a call and never uses do not count (OpenBLAS maps

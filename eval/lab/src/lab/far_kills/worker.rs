@@ -23,8 +23,8 @@ const STALL: Duration = Duration::from_millis(1500);
 const PATIENT_STALL: Duration = Duration::from_secs(20);
 
 /// Reads and writes until standard input ends, then checks every byte. Writes `begun` before the first access
-/// to far memory. Writes `right` at the end, with the longest time of one access in milliseconds. `wrongs` are
-/// the possible faults of the servers.
+/// to far memory. Writes `right` at the end, with the longest time of one access in milliseconds. `wrongs`
+/// are the possible faults of the servers.
 ///
 /// # Errors
 ///

@@ -10,8 +10,8 @@ use super::cell::Cell;
 
 /// Smallest number of local pages, because one instruction can access several pages at once.
 const LEAST_LOCAL: usize = 8;
-/// Time without an answer after which the server, a thread of this process, counts as lost. A busy machine may
-/// not run it for some seconds.
+/// Time without an answer after which the server, a thread of this process, counts as lost. A busy machine
+/// may not run it for some seconds.
 const STALL: Duration = Duration::from_secs(60);
 
 /// Settings of real paging.
