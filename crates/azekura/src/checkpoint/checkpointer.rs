@@ -114,6 +114,8 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use crate::{Database, TableDefinition};
 
@@ -129,6 +131,8 @@ mod tests {
         assert!(!is_watched, "nothing is open, so no job is scheduled");
         let tx = db.begin().expect("begins");
         tx.table(&ROWS).and_then(|rows| rows.insert(&1, &1)).expect("writes");
+        // A check begins the age of the transaction.
+        shared.active.holders(Instant::now(), shared.wal.log_bytes_since_start(), 0);
         watch_open(shared, &jobs, Duration::from_millis(1));
         while !shared.reported.has_long_open() {
             std::thread::yield_now();
