@@ -37,28 +37,6 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Largest number of pages of one call of `mincore`.
-const COUNTED_AT_ONCE: usize = 1024;
-
-/// Returns the number of bytes of these pages that have memory. A part of them may not be mapped any more.
-fn bytes_present(pages: Range<u32>, address: &impl Fn(u32) -> *mut u8, page_bytes: usize) -> usize {
-    let (Some(last), bytes) = (pages.clone().next_back(), pages.len() * page_bytes) else { return 0 };
-    let at = address(pages.start);
-    let is_contiguous = address(last) as usize - at as usize == bytes - page_bytes;
-    if is_contiguous
-        && pages.len() <= COUNTED_AT_ONCE
-        && let Ok(present) = arena::present(at, bytes)
-    {
-        return present;
-    }
-    if pages.len() == 1 {
-        return 0;
-    }
-    let middle = pages.start + (pages.end - pages.start) / 2;
-    bytes_present(pages.start..middle, address, page_bytes)
-        + bytes_present(middle..pages.end, address, page_bytes)
-}
-
 /// Mechanism that pages in and out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -270,10 +248,50 @@ pub(crate) fn is_held(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EBUSY)
 }
 
+/// Largest number of pages of one call of `mincore`.
+const COUNTED_AT_ONCE: usize = 1024;
+
+/// Returns the number of bytes of these pages that have memory. A part of them may not be mapped any more.
+fn bytes_present(pages: Range<u32>, address: &impl Fn(u32) -> *mut u8, page_bytes: usize) -> usize {
+    let (Some(last), bytes) = (pages.clone().next_back(), pages.len() * page_bytes) else { return 0 };
+    let at = address(pages.start);
+    // The pages of adopted ranges may have lower addresses than those of the region.
+    let is_contiguous = (address(last) as usize).wrapping_sub(at as usize) == bytes - page_bytes;
+    if is_contiguous
+        && pages.len() <= COUNTED_AT_ONCE
+        && let Ok(present) = arena::present(at, bytes)
+    {
+        return present;
+    }
+    if pages.len() == 1 {
+        return 0;
+    }
+    let middle = pages.start + (pages.end - pages.start) / 2;
+    bytes_present(pages.start..middle, address, page_bytes)
+        + bytes_present(middle..pages.end, address, page_bytes)
+}
+
 /// Result of `next_fault`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Fault(Fault),
     Nothing,
     Stopped,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_pages_with_descending_addresses_are_counted() {
+        const PAGE: usize = 16 << 10;
+        let memory = arena::Mapping::anonymous(2 * PAGE).expect("space");
+        let address = |page: u32| memory.at().wrapping_add(if page == 0 { PAGE } else { 0 });
+        assert_eq!(bytes_present(0..2, &address, PAGE), 0);
+        // SAFETY: the test owns the mapping.
+        unsafe { memory.at().write_bytes(7, 2 * PAGE) };
+        assert_eq!(bytes_present(0..2, &address, PAGE), 2 * PAGE);
+        assert_eq!(bytes_present(0..0, &address, PAGE), 0);
+    }
 }
