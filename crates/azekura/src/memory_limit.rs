@@ -1,6 +1,5 @@
-//! The settings with defaults that depend on the memory that this process may use
-//! ([`azekura_base::memory::limit`]). With a limit of memory of at least 64 MiB the whole process uses at
-//! most three quarters of the limit.
+//! Defaults of settings that depend on the memory limit of this process ([`azekura_base::memory::limit`]). If
+//! the limit is at least 64 MiB, the whole process uses at most three quarters of it.
 
 // The atomic type of std: no protocol depends on the budget, and a simulated machine has no step for it.
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Directories under which control groups are mounted: version 2, version 2 beside version 1, version 1.
-pub const MOUNTS: [(&str, Version); 3] = [
-    ("/sys/fs/cgroup", Version::Two),
-    ("/sys/fs/cgroup/unified", Version::Two),
-    ("/sys/fs/cgroup/memory", Version::One),
+pub const CGROUP_MOUNTS: [(&str, CgroupVersion); 3] = [
+    ("/sys/fs/cgroup", CgroupVersion::Two),
+    ("/sys/fs/cgroup/unified", CgroupVersion::Two),
+    ("/sys/fs/cgroup/memory", CgroupVersion::One),
 ];
 
 /// Limits of the process, in bytes, by their names in /proc/self/limits.
@@ -15,14 +15,14 @@ const PROCESS_LIMITS: [&str; 2] = ["Max address space", "Max data size"];
 
 /// A version of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub enum CgroupVersion {
     /// One hierarchy for each controller.
     One,
     /// One hierarchy for all controllers.
     Two,
 }
 
-impl Version {
+impl CgroupVersion {
     /// Returns the name of the file with the limit of a group's memory.
     #[must_use]
     pub const fn limit_file(self) -> &'static str {
@@ -33,9 +33,9 @@ impl Version {
     }
 }
 
-/// Returns the number of bytes of memory that this process may use: the memory of the machine, that of the
-/// process's control group, or the process's own limit of addresses or data (`ulimit -v`, `ulimit -d`), the
-/// least of them. `None` if the system reports none.
+/// Returns the number of bytes of memory that this process may use: the least of the machine's memory, the
+/// limits of the process's control groups, and the process's own limits of addresses and of data
+/// (`ulimit -v`, `ulimit -d`). `None` if the system reports none of them.
 ///
 /// Reads a few small files below `/proc` and `/sys/fs/cgroup`.
 #[must_use]
@@ -47,7 +47,7 @@ pub fn limit() -> Option<u64> {
 fn limit_in(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let read_or_empty = |path: &str| read(Path::new(path)).unwrap_or_default();
     let groups = read_or_empty("/proc/self/cgroup");
-    let limits = MOUNTS.into_iter().flat_map(|(mount, version)| {
+    let limits = CGROUP_MOUNTS.into_iter().flat_map(|(mount, version)| {
         let group = group_of(&groups, version).unwrap_or_default();
         let read = &read;
         ancestors(Path::new(mount), &group)
@@ -73,13 +73,13 @@ fn total(meminfo: &str) -> Option<u64> {
 }
 
 /// Returns the control group of this process from /proc/self/cgroup, as a relative path.
-fn group_of(groups: &str, version: Version) -> Option<PathBuf> {
+fn group_of(groups: &str, version: CgroupVersion) -> Option<PathBuf> {
     groups.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':');
         let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
         let is_ours = match version {
-            Version::One => controllers.split(',').any(|name| name == "memory"),
-            Version::Two => number == "0" && controllers.is_empty(),
+            CgroupVersion::One => controllers.split(',').any(|name| name == "memory"),
+            CgroupVersion::Two => number == "0" && controllers.is_empty(),
         };
         is_ours.then(|| PathBuf::from(path.trim_start_matches('/')))
     })

@@ -154,7 +154,7 @@ fn with_a_compressed_tier_programs_print_the_same() {
 }
 
 /// A program that mostly waits for pages gets a report at the end, and at each interval with `--progress`. A
-/// program that fits into local memory gets none. The run without far memory determines the time to wait.
+/// program that fits into local memory gets none.
 #[test]
 fn a_program_that_thrashes_is_told_how_much_more_memory_it_needs() {
     let directory = tempfile::tempdir().unwrap();

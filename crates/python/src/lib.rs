@@ -214,8 +214,8 @@ impl Database {
         Ok(Transaction::new(tx))
     }
 
-    /// Runs `body` with a transaction and commits it. After a conflict, runs `body` again. Once `retry_time`
-    /// seconds have passed, no run begins, and the conflict is raised; None means no limit.
+    /// Runs `body` with a transaction and commits it. After a conflict, runs `body` again. After 10,000 runs,
+    /// or once `retry_time` seconds have passed (None: no such limit), raises the conflict instead.
     #[pyo3(
         signature = (body, *, retry_time=Some(30.0)),
         text_signature = "($self, body, *, retry_time=30.0)"

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use azekura_base::memory::{MOUNTS, Version};
+use azekura_base::memory::{CGROUP_MOUNTS, CgroupVersion};
 
 use crate::{Database, Durability, Error, TableDefinition};
 
@@ -119,23 +119,23 @@ const GROUP_VARIABLE: &str = "AZEKURA_TEST_MEMORY_GROUP";
 /// A control group with a memory limit; dropping it removes the group.
 struct Group {
     dir: PathBuf,
-    version: Version,
+    version: CgroupVersion,
 }
 
 impl Group {
     /// Creates a group below the first mount that has a memory controller.
     fn create(limit: u64) -> Self {
-        let mount = |&(mount, version): &(&str, Version)| {
+        let mount = |&(mount, version): &(&str, CgroupVersion)| {
             let dir = Path::new("/").join(mount);
             let controllers = fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default();
             let has_memory = match version {
-                Version::One => dir.join(version.limit_file()).exists(),
-                Version::Two => controllers.split_whitespace().any(|name| name == "memory"),
+                CgroupVersion::One => dir.join(version.limit_file()).exists(),
+                CgroupVersion::Two => controllers.split_whitespace().any(|name| name == "memory"),
             };
             has_memory.then_some((dir, version))
         };
-        let (mount, version) = MOUNTS.iter().find_map(mount).expect("a memory controller");
-        if version == Version::Two {
+        let (mount, version) = CGROUP_MOUNTS.iter().find_map(mount).expect("a memory controller");
+        if version == CgroupVersion::Two {
             fs::write(mount.join("cgroup.subtree_control"), "+memory").expect("root, outside a container");
         }
         let dir = mount.join(format!("azekura-test-{}-{limit}", std::process::id()));
@@ -155,12 +155,12 @@ impl Group {
     /// Returns the anonymous memory of the group's processes. The rest is the system's page cache, which uses
     /// memory up to the limit and releases it on demand.
     fn anonymous(&self) -> u64 {
-        self.number("memory.stat", if self.version == Version::One { "rss" } else { "anon" })
+        self.number("memory.stat", if self.version == CgroupVersion::One { "rss" } else { "anon" })
     }
 
     /// Returns the number of processes that the kernel has killed at the limit.
     fn killed(&self) -> u64 {
-        let file = if self.version == Version::One { "memory.oom_control" } else { "memory.events" };
+        let file = if self.version == CgroupVersion::One { "memory.oom_control" } else { "memory.events" };
         self.number(file, "oom_kill")
     }
 }

@@ -68,7 +68,7 @@ struct Directory {
 
 #[derive(Args, Debug)]
 struct Key {
-    /// A key: the first one of the right half, or any one in the leaf
+    /// A key of the leaf
     #[arg(allow_negative_numbers = true)]
     key: OsString,
     /// The key is written with the escapes of `map` and `dump`: \t \n \r \\ \xHH

@@ -8,9 +8,9 @@
 //!   one for each, but never below [`LEAST`] and an eighth of its first value, so that the rest of the
 //!   program can continue. The policy, the replicas and the frames have no data about such a page.
 //! - **UNMANAGED-3** The kernel allocates and frees unmanaged memory without a report. So the maintenance
-//!   thread counts it again at intervals. Until then, the count is that of the pages that had bytes when they
-//!   left. Large buffers that a program passes to such a call and never uses do not count (OpenBLAS maps
-//!   32 MiB for each thread and calls `mbind`).
+//!   thread counts this memory at intervals. Until the next count, a page counts if it had bytes when it left
+//!   far memory. A large buffer that the program does not use takes no part of the budget: OpenBLAS maps
+//!   32 MiB for each thread, and calls `mbind` on them.
 
 use super::Core;
 use crate::error::Loss;
@@ -60,7 +60,7 @@ impl Core {
         None
     }
 
-    /// Passes pages to the kernel that are all local or empty. Returns the number of pages with bytes.
+    /// Passes pages that are all local or empty to the kernel. Returns the number of pages with bytes.
     fn unmanage_local(&mut self, pages: Range<u32>) -> usize {
         let mut full = 0;
         for page in pages.clone() {
