@@ -143,7 +143,8 @@ pub unsafe extern "C" fn azk_retry(
 }
 
 /// Begins a transaction with options; null for no options. With `durable=false` a commit does not wait for
-/// the disk, and a power loss may lose the last commits. `lock_timeout_ms` is the longest wait for a lock.
+/// the disk, and a crash of the process or a power loss may lose the last commits. `lock_timeout_ms` is the
+/// longest wait for a lock.
 ///
 /// # Safety
 ///

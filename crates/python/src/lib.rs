@@ -196,8 +196,8 @@ impl Database {
     }
 
     /// Begins a transaction, which ends with `commit`, `abort`, or at the end of a `with` block. With
-    /// `durable=False` a commit does not wait for the disk, and a power loss may lose the last commits.
-    /// `lock_timeout` is in seconds.
+    /// `durable=False` a commit does not wait for the disk, and a crash of the process or a power loss may
+    /// lose the last commits. `lock_timeout` is in seconds.
     #[pyo3(signature = (*, durable=true, lock_timeout=None))]
     fn begin(&self, py: Python<'_>, durable: bool, lock_timeout: Option<f64>) -> PyResult<Transaction> {
         let lock_timeout = lock_timeout.map(seconds).transpose()?;
