@@ -479,9 +479,9 @@ impl Database {
         crate::check::check(self, Leaks::Free, progress)
     }
 
-    /// Closes the store for all its handles: stops its threads, writes all changed pages, takes a checkpoint,
-    /// and unlocks the directory. Later calls of any handle fail with [`Error::Closed`]; closing again
-    /// returns `Ok`. Dropping the last handle closes the store without reporting errors.
+    /// Closes the store for all its handles: ends its background jobs, writes all changed pages, takes a
+    /// checkpoint, and unlocks the directory. Later calls of any handle fail with [`Error::Closed`]; closing
+    /// again returns `Ok`. Dropping the last handle closes the store without reporting errors.
     ///
     /// Blocks during the page writes: for seconds, if a cache of several GiB has many changed pages. With
     /// [`Builder::close_time`] the writes end after that time. The log has the changes of the other pages,
@@ -502,9 +502,9 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// [`Error::StillInUse`]: transactions are open, in any thread; nothing was changed, the store stays
-    /// open. A transaction that was leaked (`std::mem::forget`) is open until the process ends. [`Error::Io`]
-    /// and other errors of a file: the store is closed, and acknowledged commits are safe.
+    /// [`Error::StillInUse`]: transactions or snapshots are open, in any thread; nothing was changed, the
+    /// store stays open. A transaction that was leaked (`std::mem::forget`) is open until the process ends.
+    /// [`Error::Io`] and other errors of a file: the store is closed, and acknowledged commits are safe.
     pub fn close(&self) -> Result<(), Error> {
         self.owners.close()
     }
@@ -515,7 +515,8 @@ impl Database {
         &self.shared.path
     }
 
-    /// Returns the random number of the store. A restored or compacted store has another than its source.
+    /// Returns the random number of the store. A restored or compacted store has another number than its
+    /// source.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.shared.control.lock().current().database_id

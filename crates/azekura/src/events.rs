@@ -176,8 +176,8 @@ mod tests {
         }
     }
 
-    /// Keeps a second subscriber for the whole process. With a single one, a thread without a subscriber that
-    /// meets an event first would turn this event off for all threads.
+    /// Keeps a second subscriber for the whole process. With a single one, an event that first occurs in a
+    /// thread without a subscriber would be turned off for all threads.
     fn keep_second_subscriber() {
         static SECOND: OnceLock<Dispatch> = OnceLock::new();
         SECOND.get_or_init(|| Dispatch::new(NoSubscriber::default()));

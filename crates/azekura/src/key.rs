@@ -15,9 +15,9 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The bytes of a stored key are not an encoding of the table's key type.
+/// The error of a stored key or value with bytes that are not an encoding of the requested type.
 ///
-/// The table was written with another type, or the store is damaged (`azekura check` distinguishes these).
+/// The table was written with another type, or the store is damaged (`azekura check` reports damage).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
     /// Name of the requested type.

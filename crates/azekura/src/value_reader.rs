@@ -11,8 +11,8 @@ use crate::value_ref::ValueRef;
 /// Reads the bytes of a value in order; made by [`ValueRef::reader`].
 ///
 /// Has one page of a large value in memory. A read after a failed one continues at the same byte, or fails
-/// again. A failed read returns an [`io::Error`] with the [`Error`] as its
-/// source; the errors are those of [`ValueRef::bytes`].
+/// again. A failed read returns an [`io::Error`] with the [`Error`] as its source; [`ValueRef::bytes`] lists
+/// the errors.
 pub struct ValueReader<'r> {
     value: ValueRef<'r>,
     /// The pages of a large value that are not read yet; `None` before the first read.

@@ -17,7 +17,7 @@
 //! assert_eq!(table.try_lock_key(&mut reader, tree, key, KeyMode::READ), Err(WouldBlock));
 //!
 //! // Early lock release: the commit record 42 is in the log buffer, not yet on disk. The reader
-//! // gets the lock, and learns that it must not answer before LSN 42 is durable.
+//! // gets the lock and LSN 42: its result must not be returned before this LSN is durable.
 //! table.release_all(writer, Some(Lsn(42)));
 //! assert_eq!(table.lock_key(&mut reader, tree, key, KeyMode::READ)?, Lsn(42));
 //! table.release_all(reader, None);

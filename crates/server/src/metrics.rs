@@ -34,9 +34,9 @@ pub(crate) fn page(shared: &Arc<Shared>, path: &str) -> Option<Page> {
     }
 }
 
-/// Returns the reason that requests cannot be served: the store accepts no changes, for instance because the
-/// disk is full, or this node of a cluster has not received its keys, or it cannot reach another node and so
-/// cannot serve the keys there.
+/// Returns the reason that requests cannot be served. There are three: the store accepts no changes, for
+/// instance because the disk is full; this node of a cluster has not received its keys; this node cannot
+/// reach another node and so cannot serve the keys there.
 fn health(shared: &Shared) -> Result<(), String> {
     if let Some(error) = shared.engine.failure().or_else(|| shared.engine.disk_full()) {
         return Err(error);

@@ -11,7 +11,7 @@
 //! let cache = std::sync::Mutex::new(0u64);
 //! let _get = operation(&GET);
 //! let _value = cache.try_lock().unwrap_or_else(|_| {
-//!     // Only a contended wait is told: an uncontended lock costs nothing.
+//!     // Only a contended wait is recorded: an uncontended lock costs nothing.
 //!     let _waiting = wait(&CACHE, &raw const cache as usize, WaitKind::Latch);
 //!     cache.lock().unwrap()
 //! });

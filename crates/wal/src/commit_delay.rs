@@ -3,8 +3,8 @@
 //! A flush wakes all committers of its group, and each of them soon commits again. If the first one began the
 //! next flush at once, that flush would write one record, and the others would wait for it and then for their
 //! own flush. Groups would split, and each commit would take two flushes. The delay costs the time until the
-//! group is complete and saves the others nearly a flush each. It pays while the committers return sooner
-//! than a flush takes, so the limit is three quarters of a flush:
+//! group is complete and saves the others nearly a flush each. It saves more than it costs while the
+//! committers return sooner than a flush takes, so the limit is three quarters of a flush:
 //!
 //! | after the end of a flush | the next committer |
 //! |---|---|

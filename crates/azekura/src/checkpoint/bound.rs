@@ -22,8 +22,8 @@ const REPLAY_BYTES_PER_S: f64 = (64 << 20) as f64;
 const PAGES_PER_S: f64 = 20_000.0;
 /// Changes that a restart undoes per second, until the store has measured another rate
 /// ([`undo_pace`](super::undo_pace)). Measured: 3 million/s on a core of 2023 if the pages are in the cache
-/// (`azekura-lab p-wal --part restart`); one thread reads 12,000 pages/s from a cloud volume. The value thus assumes
-/// one page read with every ninth change.
+/// (`azekura-lab p-wal --part restart`); one thread reads 12,000 pages/s from a cloud volume. The value thus
+/// assumes one page read with every ninth change.
 pub(super) const UNDO_PER_S: f64 = 100_000.0;
 
 /// Work of a restart, or an upper bound of it.

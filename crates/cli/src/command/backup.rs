@@ -172,7 +172,7 @@ pub(crate) struct Restore {
     #[arg(value_name = "DB", required_unless_present = "dry_run")]
     path: Option<PathBuf>,
 
-    /// The backup that an incremental one was made from; once for each of a chain
+    /// A base: the backup from which an incremental one was made; once for each backup of a chain
     #[arg(long, value_name = "BACKUP", value_parser = backup_location::parser())]
     base: Vec<BackupLocation>,
 

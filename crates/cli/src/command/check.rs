@@ -52,7 +52,7 @@ impl Check {
         let report = if self.repair { db.repair(&mut progress) } else { db.check(&mut progress) }?;
         bar.finish_and_clear();
         let printed = self.print(&report, out);
-        // The reader of stdout may have read enough (`| head`); the exit code still tells of the damage.
+        // The reader of stdout may have read enough (`| head`); the exit code still shows the damage.
         if report.is_clean() { printed.map(|()| Outcome::Well) } else { Ok(Outcome::Failed) }
     }
 

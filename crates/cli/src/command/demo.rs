@@ -99,7 +99,7 @@ impl Demo {
             Err(error) => stdout_error(error).is_none(), // The name of the store cannot be printed.
         };
         if is_kept {
-            // A failed write is not reported: the exit code tells of the loss.
+            // A failed write is not reported: the exit code shows the loss.
             let _ = writeln!(out, "\nThe store is kept in {}.", scratch.keep().display());
         }
         ended.map(outcome)

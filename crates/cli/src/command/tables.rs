@@ -14,7 +14,7 @@ use crate::store::existing_table;
 const EXAMPLES: &str = "\
 Examples:
   azekura tables my.db             name<TAB>key type<TAB>value type
-  azekura tables my.db --count     the number of rows too; reads every table through";
+  azekura tables my.db --count     the number of rows, too; reads all rows";
 
 /// Print the names of the tables and the types of their rows
 #[derive(Args, Debug)]

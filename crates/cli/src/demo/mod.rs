@@ -55,7 +55,7 @@ pub(crate) struct Settings {
 
 /// Runs the demo in `path`, which has no store yet; returns whether all audits passed.
 ///
-/// Stops after the first round with a problem, so that the store stays unchanged. The result tells of the
+/// Stops after the first round with a problem, so that the store stays unchanged. The result shows the
 /// problem also if stdout fails.
 pub(crate) fn run(settings: &Settings, path: &Path, out: &mut dyn Write) -> Result<bool> {
     let mut report = Report::new(out);
