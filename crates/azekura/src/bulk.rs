@@ -14,7 +14,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
     /// commits. A crash before the commit, an abort, or a rollback to a savepoint undoes it as a whole. The
     /// table is locked exclusively until the transaction ends. The pages are written and made durable before
     /// the call returns, and a load into recently freed pages needs a checkpoint. So a bulk load is faster
-    /// than inserts from about a thousand rows on. Values in overflow pages (from about five sixteenths of a
+    /// than inserts from a few thousand rows on. Values in overflow pages (from about five sixteenths of a
     /// page on) are logged.
     ///
     /// `rows` may read in this transaction, but must not write in it. The load fills its pages completely.

@@ -89,11 +89,11 @@ impl Snapshot {
         counter(out, "connections_rejected", "Connections beyond the limit", counters.rejected.get())?;
         counter(out, "received_bytes", "Bytes from clients", counters.bytes_in.get())?;
         counter(out, "sent_bytes", "Bytes to clients", counters.bytes_out.get())?;
-        counter(out, "requests_refused", "Requests that were no command", counters.refused.get())?;
+        counter(out, "requests_refused", "Requests with an unknown command", counters.refused.get())?;
         counter(
             out,
             "protocol_errors",
-            "Connections closed for what they sent",
+            "Connections closed for malformed input",
             counters.protocol_errors.get(),
         )?;
         counter(out, "logins_failed", "Wrong passwords", counters.failed_logins.get())?;
@@ -110,7 +110,7 @@ impl Snapshot {
             counters.groups.get(),
         )?;
         counter(out, "grouped_writes", "Writes in such transactions", counters.grouped.get())?;
-        counter(out, "keys_expired", "Records removed because their end had come", counters.expired.get())
+        counter(out, "keys_expired", "Keys removed because they had expired", counters.expired.get())
     }
 
     fn commands(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -136,7 +136,7 @@ impl Snapshot {
         gauge(out, "log_retained_bytes", "Bytes of log files kept", stats.log.retained_bytes)?;
         gauge(out, "log_durable_lsn", "Newest durable LSN", stats.log.durable_lsn)?;
         let degraded = u64::from(stats.degraded.is_some() || self.0.engine.disk_full().is_some());
-        gauge(out, "degraded", "1 if the store takes no changes, or not all of them", degraded)?;
+        gauge(out, "degraded", "1 if the store refuses some or all changes", degraded)?;
         counter(out, "cache_misses", "Pages read in", stats.cache.misses)?;
         counter(out, "cache_evictions", "Pages evicted", stats.cache.evictions)?;
         gauge(out, "cache_dirty_pages", "Pages changed and not written", stats.cache.dirty_pages)?;

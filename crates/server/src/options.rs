@@ -52,7 +52,7 @@ pub struct ServerOptions {
     /// Address for clients; 127.0.0.1:6379 by default. Port 0 selects a free port. A Unix socket is for
     /// clients of the server's user and of root.
     pub listen: ListenAddress,
-    /// Address for `/metrics` and `/healthz`; none by default.
+    /// Address for `/metrics`, `/healthz` and `/livez`; none by default.
     pub metrics: Option<SocketAddr>,
     /// Password for clients; none by default, which only a loopback address and a Unix socket allow.
     pub password: Option<Password>,

@@ -16,8 +16,8 @@
 //!   removes the page at one instant, and after that the frame has the page's last bytes (F3). Pages of a run
 //!   may be transferred one after the other.
 //! - **FAULT-2** `map_in` makes a page visible whole or not at all.
-//! - **FAULT-3** After `arm_write` the next write is reported before it happens. After `arm_access` the next
-//!   access is reported before it happens.
+//! - **FAULT-3** After `map_in` with `Allow::Read` the next write is reported before it happens, if
+//!   `tells_every_write` is true. After `arm_access` the next access is reported before it happens.
 
 pub(crate) mod abi;
 pub(crate) mod arena;
