@@ -1,7 +1,7 @@
 //! The `azekura` command: a store from the shell.
 //!
 //! This crate is not an API: programs use the `azekura` crate. A library exists only for the fuzz targets
-//! of the parsers of `load`.
+//! of the parsers of `load`, and for the evaluation's command (`azekura-lab`).
 //!
 //! ```
 //! use azekura_cli::format::{Row, tsv};
