@@ -54,12 +54,22 @@
 //! | `queue` | a cursor that skips rows that other consumers have locked |
 //! | [`key`](Key), [`value`](Value) | encodings; keys keep their order |
 //! | [`bounds`](KeyRange) | ranges and prefixes of keys, as arguments |
+//! | [`value_ref`](ValueRef), `value_reader` | lent values: the pages of a large value are read on request |
+//! | [`row_sort`](RowSorter) | sorts rows for loads in any order |
 //! | `locking` | the locks of each call, and the proof of serializability |
 //! | `catalog` | names of tables |
 //! | `deferred` | pages that a commit frees later |
+//! | `active` | active transactions with their undo logs |
 //! | `control`, `restart`, `checkpoint` | recovery after a crash, and checkpoints that bound its time |
+//! | `timeline` | the LSNs of the store's runs, which identify replaced files |
+//! | `archive` | the log archive, for restores to a point in time |
+//! | `encryption` | the keys of a store, and the cipher of its files |
+//! | `far_tier` | memory servers behind the page cache |
+//! | `memory_limit` | defaults that depend on the memory of the process |
 //! | [`backup`](Backup), [restore](Restore) | a copy of the store, and a new store from it |
 //! | [`check`](CheckReport) | verification of all pages |
+//! | [`ticket`](CommitTicket) | waiting for an asynchronous commit |
+//! | [`stats`](Stats), `events`, `probe` | counters; messages to the operator; names in recordings |
 //! | [`error`](Error) | the error type, with the kind that determines the remedy |
 
 mod active;

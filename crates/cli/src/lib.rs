@@ -16,12 +16,14 @@
 //! | [`mod@format`] | rows as text: TSV with escapes, CSV, JSON lines |
 //! | `arguments` | the command line: subcommands, sizes, keys |
 //! | `store` | opening a store, finding a table, with messages that include the remedy |
+//! | `backup_location`, `objects` | places of backups and archives; object stores |
 //! | `command` | one module per subcommand |
 //! | `demo` | a bank that is killed and audited in rounds |
 //! | `logging` | the log of `serve` |
 //! | `progress` | progress bars and notes on stderr |
 //! | `scratch` | temporary directories that are also removed after a signal |
 //! | `signals` | signals that stop a server; the signal of the limit of file sizes |
+//! | `parent` | ends this process when its parent process ends |
 //! | `show` | numbers in readable form |
 //! | `time` | times on the command line |
 //!

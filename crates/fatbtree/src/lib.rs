@@ -46,6 +46,8 @@
 //! | `lock_service`, `page_service` | the paper's two services |
 //! | `message`, [`frame`] | messages between nodes, and their encoding |
 //! | `membership` | members of a cluster and their addresses: a file, or another `Meta` |
+//! | `options` | settings of a node |
+//! | `clock_offset` | compares the nodes' clocks |
 //! | `world` | network, clock, random numbers and tasks, as traits |
 //! | [`tcp`] | implementations for real machines |
 //! | `sim` | implementations in virtual time, with faults, from a seed: for tests (feature `sim`) |

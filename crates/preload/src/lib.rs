@@ -8,10 +8,14 @@
 //! |---|---|
 //! | `hooks::mutex` | mutexes and spin locks: contended waits, and holds drawn at random |
 //! | `hooks::rwlock` | reader-writer locks |
-//! | `hooks::condvar` | condition variables, semaphores, joins: waits for work, never contention |
+//! | `hooks::condvar` | condition variables, semaphores, joins: idle waits; holds of those used as locks |
+//! | `hooks::waiters` | the number of waiting threads by object |
+//! | `hooks::idle` | sleeps, polls, waits for processes and signals |
 //! | `hooks::device` | syncs of files, and reads and writes during which the thread left its processor |
 //! | `hooks::futex` | `syscall(SYS_futex, …)`: locks that a program or its runtime built itself |
 //! | `hooks::thread` | threads: each is an operation, named by the function it starts with |
+//! | `hooks::c11` | the functions of ISO C for threads, mutexes and condition variables |
+//! | `hooks::process` | ends of the process in which no destructor of a library runs |
 //! | `hooks::jump` | jumps out of signal handlers |
 //! | `hooks::limit` | limits of memory, which must not count the area |
 //! | `hooks::sandbox` | restrictions of system calls, which end the recording of a process |

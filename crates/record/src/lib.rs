@@ -33,6 +33,8 @@
 //! | `locks` | names a lock by its variable, the place that created it, or the place of most waits |
 //! | `handoff` | locks with a separate object for each waiter |
 //! | `spins` | spin loops, by samples of the program counter |
+//! | `threads` | names the operation of a thread |
+//! | `frames` | the frame of a stack to show: the first one of the program's own code |
 //! | [`mod@name`] | replaces the addresses of a trace by names |
 //! | [`error`] | the errors of a recording |
 

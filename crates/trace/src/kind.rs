@@ -12,7 +12,7 @@ pub enum WaitKind {
     Latch = 1,
     /// A transaction's lock: logical, held to its end.
     Lock = 2,
-    /// The log: a commit waits for the durable horizon, or a writer for room in a log buffer.
+    /// The log: a commit waits for the durable horizon, or a writer for space in a log buffer.
     Log = 3,
     /// Another thread reads the page that this one needs.
     PageIn = 4,

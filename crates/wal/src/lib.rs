@@ -43,6 +43,7 @@
 //! | `commit_delay`, `committer_count` | delay of a flush for more committers; which thread leads it | |
 //! | [`ticket`] | handles to wait for a commit, blocking or `async` | 3.1.3, 3.2.2 |
 //! | `stream`, `segment` | flushes and files | 3.1.2 |
+//! | `sizes`, `new_blocks` | sizes of files and buffers; the first write of a block | |
 //! | `flusher`, [`notifier`] | background jobs and how they are started | |
 //! | [`recovery`] | scan, merge, cut | 4.1-4.3, Figure 5 |
 //! | [`stats`], [`error`], `failure` | counters, errors, the poisoned log | |

@@ -6,7 +6,7 @@
 //! | `messages` | messages between nodes, received and sent |
 //! | `client_request` | requests of clients of this node, until they are answered |
 //! | `find` | a request that searches its leaf |
-//! | `find` | a request that is looking for its leaf |
+//! | `heartbeat` | detects nodes that do not answer |
 //! | `work` | work at the leaf |
 //! | `local_keys` | keys that other threads serve without a task of the node |
 //! | `open` | transactions that stay open over several requests |

@@ -2,7 +2,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`handshake`] | identifies the node at the other end |
+//! | [`handshake`], `hello` | identifies the node at the other end; the first message of either side |
 //! | `links` | outbound connections, one to each other node |
 //! | `inbound` | inbound connections, one from each other node |
 //! | `listen` | the listener for other nodes |
