@@ -1,8 +1,8 @@
 //! The page cache: fixed frames, a lock-free page table, and the lock-free clock of Nb-GCLOCK.
 //!
 //! The pool stores pages, not records, and reads only the common header of their content. A read of a
-//! resident page costs one CAS (fix), or no write to shared memory (peek). Pages are read from and written to
-//! a [`PageStore`]; the pool itself has no file.
+//! resident page costs one atomic addition (fix), or no write to shared memory (peek). Pages are read from
+//! and written to a [`PageStore`]; the pool itself has no file.
 //!
 //! ```
 //! use azekura_base::page::PageType;

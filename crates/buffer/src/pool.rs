@@ -1,7 +1,7 @@
 //! The pool: fix and unfix, miss and page-in (paper §3.1.2, Fig. 4).
 //!
 //! **Fix.** The page table returns a frame. Pin the frame. If it still holds the page, this is a hit: one
-//! CAS, no lock.
+//! atomic addition, no lock.
 //!
 //! **Miss.**
 //! 1. Take a free frame, or a victim. The victim is clean and unpinned when the CAS takes it, so the disk has
@@ -216,7 +216,7 @@ impl BufferPool {
     /// Fixes a page: finds it in the pool, or reads it into a frame, and pins that frame.
     ///
     /// The page stays at one address until the guard is dropped (*unfix*). Fixing does not latch. A hit is
-    /// one CAS without a lock; threads that miss on the same page usually share one read.
+    /// one atomic addition without a lock; threads that miss on the same page usually share one read.
     ///
     /// # Errors
     ///

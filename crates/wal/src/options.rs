@@ -23,7 +23,7 @@ pub const MAX_STREAMS: usize = 64;
 ///
 /// | | `PWal` | `Serial` | `Epoch` |
 /// |---|---|---|---|
-/// | buffers | one per log buffer | one, insertion by a consolidation array | one per log buffer |
+/// | buffers | `log_buffers` | one, insertion by a consolidation array | `log_buffers` |
 /// | files written at the same time | `streams` | 1 | `streams` |
 /// | the writer | a waiting committer, or a flusher | the flusher | the flushers |
 /// | time of a write | when the stream is free | when the stream is free | at the end of each epoch |
