@@ -157,7 +157,7 @@ impl LockTable {
     ///
     /// # Errors
     ///
-    /// [`LockError`], always retryable. All earlier locks are still held: roll back,
+    /// [`LockError`]. All earlier locks are still held: after a deadlock or a timeout, roll back,
     /// [`release_all`](Self::release_all), start again.
     pub fn lock_table(&self, t: &mut TxnLocks, tree: TreeId, mode: TableMode) -> Result<Lsn, LockError> {
         match self.attempt_table(t, tree, mode) {
@@ -195,7 +195,7 @@ impl LockTable {
     ///
     /// # Errors
     ///
-    /// [`LockError`], always retryable. All earlier locks are still held: roll back,
+    /// [`LockError`]. All earlier locks are still held: after a deadlock or a timeout, roll back,
     /// [`release_all`](Self::release_all), start again.
     pub fn lock_key(
         &self,
