@@ -114,7 +114,7 @@ pub struct LogStats {
     pub flushes: u64,
     /// Number of bytes written, including headers and padding.
     pub written_bytes: u64,
-    /// Size of the log files kept, in bytes.
+    /// Number of bytes of log in the files that are kept, without prepared files.
     pub retained_bytes: u64,
     /// Number of bytes of log that the undo of open transactions may need. The number grows until a
     /// checkpoint carries the undo forward.
