@@ -17,8 +17,8 @@ Later commands need the new key. The pages stay as they are: a random data key
 encrypts them, and only the encryption of that key changes. Backups that were
 made before need the old key: keep that key as long as you keep the backups. A
 restore takes the key of the backup, also for its bases and for the log archive.
-If the store has a
-log archive, name it by --archive: the command may have to recover the store.";
+If the store has a log archive, name it by --archive: the command may have to
+recover the store.";
 
 /// Replace the key of an encrypted store
 #[derive(Args, Debug)]
