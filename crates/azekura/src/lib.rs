@@ -35,8 +35,9 @@
 //! | load many rows at once | [`Table::bulk_load`] |
 //! | handle an error | [`Error`], [`ErrorKind`] |
 //!
-//! Two features are off by default: `encryption` adds `Builder::encryption_key`, which encrypts the files,
-//! and `far` adds `Builder::far_cache`, which stores evicted pages on memory servers.
+//! Three features are off by default: `compression` adds the value type `Compressed`, `encryption` adds
+//! `Builder::encryption_key`, which encrypts the files, and `far` adds `Builder::far_cache`, which stores
+//! evicted pages on memory servers.
 //!
 //! Modules, for readers of the source:
 //!
@@ -52,7 +53,7 @@
 //! | [`snapshot`](Snapshot) | reading the store as it was at one moment, without locks |
 //! | `own_writes` | the transaction's own writes that are newer than a cursor, which the cursor skips |
 //! | `queue` | a cursor that skips rows that other consumers have locked |
-//! | [`key`](Key), [`value`](Value) | encodings; keys keep their order |
+//! | [`key`](Key), [`value`](Value), `compressed` | encodings; keys keep their order |
 //! | [`bounds`](KeyRange) | ranges and prefixes of keys, as arguments |
 //! | [`value_ref`](ValueRef), `value_reader` | lent values: the pages of a large value are read on request |
 //! | [`row_sort`](RowSorter) | sorts rows for loads in any order |
@@ -81,6 +82,8 @@ mod catalog;
 mod check;
 mod checkpoint;
 mod compound;
+#[cfg(feature = "compression")]
+mod compressed;
 mod control;
 mod database;
 mod deferred;
@@ -139,6 +142,8 @@ pub use backup::{Backup, BackupProgress, BackupReport, CompactReport, Compaction
 pub use bounds::{KeyPrefix, KeyRange, Limit, Prefix};
 pub use catalog::{TableInfo, TableTypes};
 pub use check::{CheckReport, Finding, TableReport};
+#[cfg(feature = "compression")]
+pub use compressed::Compressed;
 pub use database::Database;
 pub use entry::Entry;
 pub use error::{Error, ErrorKind};
