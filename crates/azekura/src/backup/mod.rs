@@ -27,10 +27,11 @@ mod compact;
 pub(crate) mod format;
 mod restore;
 mod rows;
+mod source;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -39,13 +40,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use azekura_base::checksum::crc32c_append;
 use azekura_base::varint::put_bytes;
 use azekura_base::{DurableLog, Lsn, TreeId};
-use azekura_io::{File, Fs, OpenOptions, OsFs, create_dir_all_durable};
+use azekura_io::{Fs, OpenOptions, OsFs, create_dir_all_durable};
 
 pub use self::compact::{CompactReport, Compaction};
 use self::format::{BLOCK_BYTES, Block, Header, Kept, Writer};
 pub(crate) use self::restore::{RESTORING_NAME, refuse_unfinished};
 pub use self::restore::{Restore, RestoreReport};
 use self::rows::Rows;
+pub(crate) use self::source::Sequential;
+use self::source::Source;
 use crate::control::CONTROL_NAME;
 use crate::database::Shared;
 use crate::encryption::CallerKey;
@@ -352,7 +355,7 @@ impl<'a> Backup<'a> {
         let fs = self.fs.clone().unwrap_or_else(|| Arc::new(OsFs::new()));
         let shared = self.db.shared();
         let key = shared.keys.as_ref().map(|keys| keys.caller.lock().clone());
-        let (rows, path) = since.open(&*fs, key.as_ref())?; // reads only the header of the base
+        let (rows, path) = since.open(&fs, key.as_ref())?; // reads only the header of the base
         let header = rows.header();
         let is_of_this = header.database_id == shared.control.lock().current().database_id;
         if is_of_this {
@@ -492,73 +495,6 @@ impl<W: Write> Copy<'_, W> {
 fn put_row(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     put_bytes(out, key);
     put_bytes(out, value);
-}
-
-/// A reader or writer of a file from its start to its end.
-pub(crate) struct Sequential {
-    pub(crate) file: Arc<dyn File>,
-    pub(crate) at: u64,
-}
-
-impl Write for Sequential {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write_at(self.at, bytes)?;
-        self.at += bytes.len() as u64;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Read for Sequential {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(self.at, bytes)?;
-        self.at += read as u64;
-        Ok(read)
-    }
-}
-
-/// The base of an incremental backup.
-pub(crate) enum Source<'a> {
-    Directory(PathBuf),
-    /// A stream: its name in errors, and its bytes.
-    Stream(PathBuf, Box<dyn Read + 'a>),
-}
-
-impl<'a> Source<'a> {
-    /// Reads the header; returns a reader of the rows, and the name for errors.
-    fn open(self, fs: &dyn Fs, key: Option<&CallerKey>) -> Result<(Rows<'a>, PathBuf), Error> {
-        match self {
-            Self::Directory(path) => {
-                let (file, path) = open_directory(fs, &path)?;
-                Ok((Rows::open(BufReader::with_capacity(BLOCK_BYTES, file), &path, key)?, path))
-            }
-            Self::Stream(name, input) => Ok((Rows::open(input, &name, key)?, name)),
-        }
-    }
-}
-
-/// Opens the complete backup in a directory; returns the file and its path.
-fn open_directory(fs: &dyn Fs, path: &Path) -> Result<(Sequential, std::path::PathBuf), Error> {
-    let complete = path.join(BACKUP_NAME);
-    match fs.open(&complete, OpenOptions::new().read_only(true)) {
-        Ok(file) => Ok((Sequential { file, at: 0 }, complete)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            let reason = if fs.exists(&path.join(UNFINISHED_NAME)) {
-                format!("its backup did not finish (it holds {UNFINISHED_NAME}); make the backup again")
-            } else if error.kind() == io::ErrorKind::NotADirectory {
-                "it is a file, not a directory; read the backup in a file as a stream \
-                 (`Restore::from_reader`, `azekura restore - DB < FILE`)"
-                    .into()
-            } else {
-                format!("there is no file {BACKUP_NAME} in it")
-            };
-            Err(Error::NotABackup { path: path.to_path_buf(), reason })
-        }
-        Err(error) => Err(Error::io("open", &complete, error)),
-    }
 }
 
 /// Reads a whole backup and checks it.

@@ -11,9 +11,8 @@ use azekura_io::{FileLock, Fs, OpenOptions, OsFs, create_dir_all_durable};
 
 use super::format::{BLOCK_BYTES, Header};
 use super::rows::Rows;
-use super::{
-    BackupProgress, BackupReport, Callback, STREAM, Source, open_directory, put_row, report, verify,
-};
+use super::source::{Source, open_directory};
+use super::{BackupProgress, BackupReport, Callback, STREAM, put_row, report, verify};
 use crate::archive::{self, Replay};
 use crate::encryption::CallerKey;
 use crate::interrupt::check_interrupt;
@@ -293,7 +292,7 @@ impl<'a> Restore<'a> {
     /// Opens the bases that were set by the caller.
     fn open_bases(&mut self, key: Option<&CallerKey>) -> Result<Vec<(Rows<'a>, PathBuf)>, Error> {
         let fs = self.source_fs();
-        std::mem::take(&mut self.bases).into_iter().map(|base| base.open(&*fs, key)).collect()
+        std::mem::take(&mut self.bases).into_iter().map(|base| base.open(&fs, key)).collect()
     }
 
     /// Returns an error if the backup and the archive cannot reach the target time. Runs before any file is

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use azekura::{Database, Error, ErrorKind, Restore, TableDefinition};
-use azekura_io::FaultFs;
+use azekura_io::{CountingFs, FaultFs};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -166,4 +166,30 @@ fn an_incremental_backup_has_the_pages_that_changed() {
     let error =
         other.backup().file_system(Arc::new(fs.clone())).since("full").to_directory("x").expect_err("other");
     assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+/// The number of open files of a restore does not depend on the length of the chain (SOURCE-1).
+#[test]
+fn a_restore_of_a_long_chain_has_one_backup_open() {
+    let (disk, store) = (FaultFs::new(), FaultFs::new());
+    let db = on(&store).open("db").expect("opens");
+    let mut chain = Vec::<String>::new();
+    for n in 0..60_u64 {
+        db.transact(|tx| tx.table(&ROWS)?.insert(&n, &[n as u8; 100][..])).expect("writes");
+        let to = format!("b{n}");
+        backup(&db, &disk, chain.last().map(String::as_str), &to);
+        chain.push(to);
+    }
+    let last = chain.pop().expect("is there");
+    let counting = CountingFs::new(Arc::new(disk));
+    let (mut most, mut calls) = (0, 0);
+    let restore = Restore::new()
+        .file_system(Arc::new(counting.clone()))
+        .builder(on(&store))
+        .verify(true)
+        .progress(|_| (most, calls) = (counting.counts().open_files.max(most), calls + 1));
+    let restore = chain.iter().fold(restore, |restore, base| restore.base(base));
+    restore.from_directory(&last, "copy").expect("restores");
+    assert!(calls > 0 && most <= 1, "{most} open files in {calls} calls");
+    assert_eq!(contents(&on(&store).open("copy").expect("opens")), contents(&db));
 }
