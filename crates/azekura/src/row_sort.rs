@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura_base::Cipher;
-use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_io::Fs;
 
 use crate::Error;
@@ -73,10 +72,9 @@ struct RunFiles {
 
 impl RunFiles {
     fn create(&self) -> Result<RunWriter, Error> {
-        /// Number of runs created by this process. Relaxed: the number is only a part of a file name.
-        static MADE: AtomicU64 = AtomicU64::new(0);
         self.fs.create_dir_all(&self.dir).map_err(|error| Error::io("create", &self.dir, error))?;
-        let path = self.dir.join(format!("run-{}", MADE.fetch_add(1, Relaxed)));
+        // A random number, because the directory may be a link to that of another store.
+        let path = self.dir.join(format!("run-{}", rand::random::<u64>()));
         RunWriter::create(self, path)
     }
 }

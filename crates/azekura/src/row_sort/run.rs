@@ -1,15 +1,16 @@
 //! `Run`: sorted rows in a file, written once and read once.
 //!
-//! A run is a sequence of blocks. A block has its length (4 bytes, little-endian), the CRC-32C of the rows
-//! (4), and whole rows. A row has the lengths of key and value (4 and 4), the key, and the value. In an
-//! encrypted store the rows are encrypted, and the cipher's trailer follows them; length and checksum cover
-//! both.
+//! A run is a sequence of blocks. A block has its length (4 bytes, little-endian), a CRC-32C (4), and whole
+//! rows. The CRC covers the random number of the run, the offset of the block, and the rows, so a block of
+//! another run, or of another place, is refused. A row has the lengths of key and value (4 and 4), the key,
+//! and the value. In an encrypted store the rows are encrypted, and the cipher's trailer follows them; length
+//! and checksum cover both.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use azekura_base::Cipher;
-use azekura_base::checksum::crc32c;
+use azekura_base::checksum::{crc32c, crc32c_append};
 use azekura_base::cipher::{Kind, TRAILER_BYTES, associated};
 use azekura_io::{File, Fs, OpenOptions};
 
@@ -26,15 +27,20 @@ struct RunFile {
     file: Arc<dyn File>,
     path: PathBuf,
     cipher: Option<Arc<dyn Cipher>>,
-    /// Random number of the run, so that a block of another run is refused.
+    /// Random number of the run.
     id: u64,
     opener: Opener,
 }
 
 impl RunFile {
-    /// Returns the associated data for the encryption of the block at this offset.
+    /// Returns the bytes that identify the block at this offset, for its checksum and its encryption.
     fn associated(&self, offset: u64) -> [u8; 17] {
         associated(Kind::Run, &[self.id.to_le_bytes(), offset.to_le_bytes()].concat())
+    }
+
+    /// Returns the checksum of the block at this offset.
+    fn checksum(&self, offset: u64, rows: &[u8]) -> u32 {
+        crc32c_append(crc32c(&self.associated(offset)), rows)
     }
 
     fn damaged(&self, offset: u64, reason: &str) -> Error {
@@ -64,7 +70,7 @@ pub(super) struct RunWriter {
 
 impl RunWriter {
     pub(super) fn create(files: &RunFiles, path: PathBuf) -> Result<Self, Error> {
-        let opened = files.fs.open(&path, OpenOptions::new().create(true));
+        let opened = files.fs.open(&path, OpenOptions::new().create_new(true));
         let file = opened.map_err(|error| Error::io("create", &path, error))?;
         let (fs, cipher, opener) = (Arc::clone(&files.fs), files.cipher.clone(), files.opener);
         let file = RunFile { fs, file, path, cipher, id: rand::random(), opener };
@@ -88,7 +94,7 @@ impl RunWriter {
         }
         let (head, rows) = self.block.split_at_mut(HEAD_BYTES);
         head[..4].copy_from_slice(&(rows.len() as u32).to_le_bytes());
-        head[4..].copy_from_slice(&crc32c(rows).to_le_bytes());
+        head[4..].copy_from_slice(&self.file.checksum(self.len, rows).to_le_bytes());
         let written = self.file.file.write_at(self.len, &self.block);
         written.map_err(|error| Error::io("write", &self.file.path, error))?;
         self.len += self.block.len() as u64;
@@ -166,7 +172,7 @@ impl RunReader {
         self.read(&mut block)?;
         self.block = block;
         self.next = 0;
-        if crc32c(&self.block) != crc {
+        if self.run.file.checksum(at, &self.block) != crc {
             return Err(self.run.file.damaged(self.offset, "a block of a sorted run fails its checksum"));
         }
         let file = &self.run.file;

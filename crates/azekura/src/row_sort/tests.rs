@@ -91,6 +91,56 @@ fn a_damaged_run_is_a_typed_error_and_no_row() {
     assert!(matches!(read, Err(Error::Corrupt { .. })), "{read:?}");
 }
 
+/// Rows of one length, so that all full blocks have the same size.
+fn fill(sorter: &mut RowSorter, value: u8) {
+    (0..20_000_u64).for_each(|n| sorter.push(&n.to_be_bytes(), &[value; 20]).expect("pushed"));
+}
+
+#[test]
+fn a_block_of_another_run_or_another_place_is_refused() {
+    let dir = Path::new("db").join(DIR);
+    for from in [0, 1] {
+        let fs = FaultFs::new();
+        let db = open(&fs);
+        let names = || fs.list_dir(&dir).expect("listed");
+        let (mut sorter, mut other) = (db.row_sorter(1), db.row_sorter(1));
+        fill(&mut sorter, 1);
+        let runs = names();
+        fill(&mut other, 2);
+        let foreign = names().into_iter().find(|name| !runs.contains(name)).expect("another run");
+        let run = runs[0].as_str();
+        let source = if from == 0 { foreign.as_str() } else { run };
+        let file = |name: &str| fs.open(&dir.join(name), OpenOptions::new()).expect("opens");
+        let mut len = [0; 4];
+        file(run).read_at(0, &mut len).expect("read");
+        let bytes = u64::from(u32::from_le_bytes(len)) + 8;
+        let mut block = vec![0; bytes as usize];
+        // The first block of a run replaces the second block of another run, or of the same run.
+        file(source).read_at(0, &mut block).expect("read");
+        file(run).write_at(bytes, &block).expect("written");
+        let read = sorter.into_sorted().and_then(|mut rows| rows.try_for_each(|row| row.map(drop)));
+        assert!(matches!(read, Err(Error::Corrupt { .. })), "{read:?}");
+    }
+}
+
+/// The directory for runs may be a link to that of a store of another process.
+#[test]
+fn runs_of_another_process_are_not_overwritten() {
+    let fs = FaultFs::new();
+    let db = open(&fs);
+    let dir = Path::new("db").join(DIR);
+    fs.create_dir_all(&dir).expect("creates");
+    let others: Vec<_> = (0..5_000).map(|n| dir.join(format!("run-{n}"))).collect();
+    for path in &others {
+        let file = fs.open(path, OpenOptions::new().create(true)).expect("creates");
+        file.write_at(0, b"other").expect("writes");
+    }
+    let mut sorter = db.row_sorter(1);
+    fill(&mut sorter, 1);
+    assert_eq!(sorter.into_sorted().expect("sorted").count(), 20_000);
+    assert!(others.iter().all(|path| fs.contents(path).is_some_and(|bytes| bytes == b"other")));
+}
+
 #[test]
 fn a_row_that_no_table_takes_is_refused_and_the_others_stay() {
     let db = open(&FaultFs::new());
