@@ -133,16 +133,28 @@ impl Catalog {
     }
 
     /// Returns a tree id that no tree has had since the store was opened.
-    pub(crate) fn new_id(&self) -> TreeId {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`]: all ids were used.
+    pub(crate) fn new_id(&self) -> Result<TreeId, Error> {
         // SeqCst: pairs with the load in `next_id`. The creator of the tree reads the snapshot clock after
         // this increment, and a thread that opens a snapshot advances the clock before that load. So if the
         // snapshot sees the tree, the load returns an id above the tree's.
-        TreeId(self.next_id.fetch_add(1, SeqCst))
+        // Relaxed for the guess and a failure: the exchange decides.
+        let mut id = self.next_id.load(Relaxed);
+        while id < u32::MAX {
+            match self.next_id.compare_exchange_weak(id, id + 1, SeqCst, Relaxed) {
+                Ok(_) => return Ok(TreeId(id)),
+                Err(found) => id = found,
+            }
+        }
+        Err(Error::Invalid("the store has created 4,294,967,295 tables; compact it into a new store".into()))
     }
 
     /// Excludes ids up to `used` from later use.
     pub(crate) fn reserve(&self, used: TreeId) {
-        self.next_id.fetch_max(used.0 + 1, Relaxed);
+        self.next_id.fetch_max(used.0.saturating_add(1), Relaxed);
     }
 
     /// Returns an id that is larger than those of all tables.
@@ -202,5 +214,17 @@ mod tests {
         assert_eq!((decode(&bytes), decode_tree(&bytes)), (Some(entry), Some(tree)));
         (0..bytes.len()).for_each(|len| assert_eq!(decode(&bytes[..len]), None));
         assert_eq!(decode(&[&bytes[..], &[0]].concat()), None);
+    }
+
+    #[test]
+    fn no_table_gets_a_used_id_after_all_ids_were_used() {
+        let catalog = Catalog::default();
+        catalog.reserve(TreeId(u32::MAX - 2));
+        assert_eq!(catalog.new_id().expect("one id is left"), TreeId(u32::MAX - 1));
+        for _ in 0..2 {
+            assert!(matches!(catalog.new_id(), Err(Error::Invalid(_))));
+        }
+        catalog.reserve(TreeId(u32::MAX));
+        assert_eq!(catalog.next_id(), u32::MAX);
     }
 }

@@ -166,7 +166,7 @@ impl Transaction {
         if let Some(tree) = self.resolve(open, TableMode::IX)? {
             return Ok(tree);
         }
-        let id = self.db.catalog.new_id();
+        let id = self.db.catalog.new_id()?;
         // The lock is exclusive from the start: no other transaction can see the table yet, and its keys need
         // no locks.
         self.lock_table(CATALOG, TableMode::IX)?;
