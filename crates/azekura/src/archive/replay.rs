@@ -1,8 +1,12 @@
 //! Replay of an archive: the transactions between a backup and a time, row by row, into the restored store.
 //!
-//! 1. The first pass finds the transactions that committed after the backup's time and up to the target, and
-//!    the changes that those transactions rolled back.
-//! 2. The second pass applies the changes that were not rolled back, in LSN order.
+//! 1. The first pass finds the transactions that are left out, because they did not commit after the backup's
+//!    time and up to the target, and the changes that transactions rolled back.
+//! 2. The second pass applies the other changes, in LSN order, up to the last record of the first pass.
+//!
+//! - **REPLAY-1** Memory has no entry for a transaction that is replayed: their number is not bounded. It has
+//!   an entry for each transaction that is open at the target, or commits between the LSN of the backup and
+//!   its time, and for each change that was rolled back.
 //!
 //! The backup has exactly the transactions up to its time (ARCHIVE-2), and a row is changed by one
 //! transaction at a time. So each change finds the row in the state that its transaction had read. If the row
@@ -49,8 +53,16 @@ pub(crate) struct Replay<'a> {
     pub(crate) cipher: Option<Arc<dyn Cipher>>,
 }
 
-/// The function that is called for each record: file, LSN, and the record.
-type Each<'e> = dyn FnMut(&Path, Lsn, Record<'_>) -> Result<(), Error> + 'e;
+/// A part of an archive.
+enum Part<'a> {
+    /// A record, its LSN, and its file.
+    Record(&'a Path, Lsn, Record<'a>),
+    /// The end of a block: no later part has a commit up to this time.
+    Horizon(CommitTime),
+}
+
+/// The function that is called for each part, in order.
+type Each<'e> = dyn FnMut(Part<'_>) -> Result<(), Error> + 'e;
 
 impl Replay<'_> {
     /// Returns an error if the archive's first position at or after the end of the backup is of another run
@@ -125,10 +137,11 @@ impl Replay<'_> {
                     let (lsn, body) = record.ok_or_else(bad)?;
                     let record = Record::decode(body).map_err(|error| bad_record(&path, lsn, &error))?;
                     if lsn >= self.from {
-                        each(&path, lsn, record)?;
+                        each(Part::Record(&path, lsn, record))?;
                     }
                 }
                 (next, horizon) = (block.to.next(), block.horizon);
+                each(Part::Horizon(CommitTime(horizon)))?;
                 if self.to.is_some_and(|to| to.0 <= horizon) {
                     return Ok(CommitTime(horizon));
                 }
@@ -143,29 +156,84 @@ impl Replay<'_> {
     }
 }
 
-/// Transactions and their changes that the first pass has found.
-#[derive(Default)]
+/// The result of the first pass (REPLAY-1).
 struct Found {
-    /// Changes of transactions, oldest first, that are not rolled back so far.
+    /// The replayed transactions have commit times above the first, and up to the second.
+    times: (CommitTime, CommitTime),
+    /// LSN of the last record. The store may append later ones between the passes.
+    last: Lsn,
+    /// The last horizon.
+    horizon: CommitTime,
+    /// Changes of transactions without a commit so far, oldest first, that are not rolled back so far.
     changes: HashMap<TxnId, Vec<Lsn>>,
     taken_back: HashSet<Lsn>,
-    committed: HashMap<TxnId, CommitTime>,
+    /// Transactions with commit times above the last horizon: replayed if a later horizon has these times.
+    late: HashMap<TxnId, CommitTime>,
+    left_out: HashSet<TxnId>,
+    /// Number of transactions to replay up to the last horizon.
+    replayed: u64,
 }
 
 impl Found {
+    /// Returns a pass for a backup and a target time; `None` is the end of the archive.
+    fn between(after: CommitTime, to: Option<CommitTime>) -> Self {
+        Self {
+            times: (after, to.unwrap_or(CommitTime(u64::MAX))),
+            last: Lsn(0),
+            horizon: CommitTime(0),
+            changes: HashMap::new(),
+            taken_back: HashSet::new(),
+            late: HashMap::new(),
+            left_out: HashSet::new(),
+            replayed: 0,
+        }
+    }
+
     fn see(&mut self, lsn: Lsn, head: &Head<'_>) {
+        self.last = lsn;
         match *head {
             Head::Update { txn, .. } => self.changes.entry(txn).or_default().push(lsn),
             Head::Compensate { txn } => {
-                let newest = self.changes.get_mut(&txn).and_then(Vec::pop);
-                self.taken_back.extend(newest);
+                let Some(changes) = self.changes.get_mut(&txn) else { return };
+                self.taken_back.extend(changes.pop());
+                if changes.is_empty() {
+                    self.changes.remove(&txn);
+                }
             }
             Head::Commit { txn, time, .. } => {
                 self.changes.remove(&txn);
-                self.committed.insert(txn, CommitTime(time));
+                let ((after, to), time) = (self.times, CommitTime(time));
+                if time <= after || time > to {
+                    self.left_out.insert(txn);
+                } else if time > self.horizon {
+                    self.late.insert(txn, time);
+                } else {
+                    self.replayed += 1;
+                }
             }
             _ => {}
         }
+    }
+
+    /// Records that the archive has all commits up to this time.
+    fn reach(&mut self, horizon: CommitTime) {
+        if horizon > self.horizon {
+            let before = self.late.len();
+            self.late.retain(|_, time| *time > horizon);
+            self.replayed += (before - self.late.len()) as u64;
+            self.horizon = horizon;
+        }
+    }
+
+    /// Ends the pass: transactions without a commit up to the last horizon are left out.
+    fn end(&mut self) {
+        let late = std::mem::take(&mut self.late).into_keys();
+        let open = std::mem::take(&mut self.changes).into_keys();
+        self.left_out.extend(late.chain(open));
+    }
+
+    fn is_replayed(&self, txn: TxnId, lsn: Lsn) -> bool {
+        lsn <= self.last && !self.left_out.contains(&txn) && !self.taken_back.contains(&lsn)
     }
 }
 
@@ -176,11 +244,15 @@ pub(crate) fn replay(
     replay: &Replay<'_>,
     tables: HashMap<TreeId, String>,
 ) -> Result<(CommitTime, u64), Error> {
-    let mut found = Found::default();
-    let horizon = replay.read(&mut |_, lsn, record| {
-        found.see(lsn, &record.head);
+    let mut found = Found::between(replay.after, replay.to);
+    let horizon = replay.read(&mut |part| {
+        match part {
+            Part::Record(_, lsn, record) => found.see(lsn, &record.head),
+            Part::Horizon(horizon) => found.reach(horizon),
+        }
         Ok(())
     })?;
+    found.end();
     // The archive may end before the time of the backup, because a backup logs nothing.
     let end = horizon.max(replay.after);
     let to = replay.to.unwrap_or(end);
@@ -190,12 +262,11 @@ pub(crate) fn replay(
             replay.dir.display()
         )));
     }
-    let Found { mut committed, taken_back, .. } = found;
-    committed.retain(|_, time| *time > replay.after && *time <= to);
     let pages = LargeValues::new();
     let (taken_out, source, lsn) = (HashMap::new(), PathBuf::new(), Lsn(0));
     let mut apply = Apply { db, tx: None, bytes: 0, tables, taken_out, pages, source, lsn };
-    replay.read(&mut |path, lsn, record| {
+    replay.read(&mut |part| {
+        let Part::Record(path, lsn, record) = part else { return Ok(()) };
         if apply.source != path {
             apply.source = path.into();
         }
@@ -204,7 +275,7 @@ pub(crate) fn replay(
         let Head::Update { txn, undo } = record.head else { return Ok(()) };
         let op = record.ops().next().transpose().map_err(|error| apply.bad(&error.to_string()))?;
         let op = op.map(|(_, op)| op).filter(|op| !is_large_value(op));
-        if committed.contains_key(&txn) && !taken_back.contains(&lsn) {
+        if found.is_replayed(txn, lsn) {
             apply.change(undo, op)
         } else {
             apply.skip(op);
@@ -212,7 +283,7 @@ pub(crate) fn replay(
         }
     })?;
     apply.commit()?;
-    Ok((to, committed.len() as u64))
+    Ok((to, found.replayed))
 }
 
 /// Changes that are being applied to the restored store.
@@ -368,20 +439,58 @@ mod tests {
         assert_eq!(text(u64::MAX), "18446744073709551615 µs since 1970");
     }
 
+    fn update(txn: TxnId) -> Head<'static> {
+        Head::Update { txn, undo: UndoOp::FreePages { first: PageId(3), count: 1 } }
+    }
+
+    const fn commit(txn: TxnId, time: u64) -> Head<'static> {
+        Head::Commit { txn, has_deferred: false, time }
+    }
+
     #[test]
     fn changes_that_a_transaction_took_back_are_known() {
         let txn = TxnId(7);
-        let update = Head::Update { txn, undo: UndoOp::FreePages { first: PageId(3), count: 1 } };
-        let mut found = Found::default();
-        let heads = [
-            update,
-            update,
-            Head::Compensate { txn },
-            update,
-            Head::Commit { txn, has_deferred: false, time: 9 },
-        ];
+        let mut found = Found::between(CommitTime(8), None);
+        let heads = [update(txn), update(txn), Head::Compensate { txn }, update(txn), commit(txn, 9)];
         (1..).zip(&heads).for_each(|(lsn, head)| found.see(Lsn(lsn), head));
-        assert_eq!(found.taken_back, HashSet::from([Lsn(2)]));
-        assert_eq!(found.committed, HashMap::from([(txn, CommitTime(9))]));
+        found.reach(CommitTime(9));
+        found.end();
+        let replayed: Vec<u64> = (1..=4).filter(|&lsn| found.is_replayed(txn, Lsn(lsn))).collect();
+        assert_eq!((replayed, found.replayed), (vec![1, 4], 1));
+    }
+
+    #[test]
+    fn transactions_outside_of_the_times_are_left_out() {
+        for (to, replayed) in [(None, vec![2, 3]), (Some(CommitTime(20)), vec![2])] {
+            let mut found = Found::between(CommitTime(10), to);
+            // 1 is in the backup, 4 is later than the end of the archive, 5 is open, 6 was rolled back.
+            for (n, time) in [(1, 10), (2, 11), (3, 21), (4, 30)] {
+                found.see(Lsn(n), &update(TxnId(n)));
+                found.see(Lsn(10 + n), &commit(TxnId(n), time));
+            }
+            (5..7).for_each(|n| found.see(Lsn(n), &update(TxnId(n))));
+            found.see(Lsn(20), &Head::Compensate { txn: TxnId(6) });
+            found.reach(CommitTime(29));
+            found.end();
+            assert!((1..7).filter(|&n| found.is_replayed(TxnId(n), Lsn(n))).eq(replayed.iter().copied()));
+            assert_eq!(found.replayed, replayed.len() as u64);
+            assert!(!found.is_replayed(TxnId(9), Lsn(21)), "appended between the passes");
+        }
+    }
+
+    /// An archive of days has any number of transactions (REPLAY-1).
+    #[test]
+    fn a_replayed_transaction_takes_no_memory() {
+        let mut found = Found::between(CommitTime(0), None);
+        for n in 1..10_000 {
+            found.see(Lsn(3 * n), &update(TxnId(n)));
+            if n % 3 == 0 {
+                found.see(Lsn(3 * n + 1), &Head::Compensate { txn: TxnId(n) });
+            } else {
+                found.see(Lsn(3 * n + 1), &commit(TxnId(n), n));
+            }
+            found.reach(CommitTime(n));
+            assert_eq!(found.changes.len() + found.late.len() + found.left_out.len(), 0);
+        }
     }
 }
