@@ -239,7 +239,7 @@ impl<'a> Restore<'a> {
         rows.unlock()?;
         let header = rows.header();
         self.check_time(header, source)?;
-        rows = with_bases(rows, source, self.open_bases(key.as_ref())?)?;
+        add_bases(&mut rows, source, self.open_bases(key.as_ref())?)?;
         let page_size = self.page_size.unwrap_or(header.page_size as usize);
         let mut builder = self.builder.take().unwrap_or_default().page_size(page_size).create(true);
         (builder.transaction_timeout, builder.restoring) = (None, true);
@@ -320,29 +320,30 @@ impl<'a> Restore<'a> {
     }
 }
 
-/// Attaches to a backup its base, and the bases of that base, if the caller has set them.
-fn with_bases<'r>(
-    mut rows: Rows<'r>,
+/// Adds to a backup its base, and the bases of that base, if the caller has set them.
+fn add_bases<'r>(
+    rows: &mut Rows<'r>,
     path: &Path,
     mut bases: Vec<(Rows<'r>, PathBuf)>,
-) -> Result<Rows<'r>, Error> {
-    let Header { base_id, lsn, .. } = rows.header();
-    if base_id == 0 {
-        return Ok(rows);
+) -> Result<(), Error> {
+    let (mut oldest, mut path) = (rows.header(), path.to_path_buf());
+    while oldest.base_id != 0 {
+        let Some(at) = bases.iter().position(|(base, _)| base.header().id == oldest.base_id) else {
+            let reason =
+                "it is incremental; name the backup that it was made from, too (`Restore::base`, `--base`)";
+            return Err(Error::NotABackup { path, reason: reason.into() });
+        };
+        let (mut base, base_path) = bases.swap_remove(at);
+        let header = base.header();
+        if header.lsn > oldest.lsn {
+            let reason = "it is later than the backup that names it as its base".into();
+            return Err(Error::Corrupt { path: base_path, offset: 0, reason });
+        }
+        base.set_store_cipher(rows.store_cipher());
+        rows.add_base(base);
+        (oldest, path) = (header, base_path);
     }
-    let Some(at) = bases.iter().position(|(base, _)| base.header().id == base_id) else {
-        let reason =
-            "it is incremental; name the backup that it was made from, too (`Restore::base`, `--base`)";
-        return Err(Error::NotABackup { path: path.into(), reason: reason.into() });
-    };
-    let (mut base, base_path) = bases.swap_remove(at);
-    if base.header().lsn > lsn {
-        let reason = "it is later than the backup that names it as its base".into();
-        return Err(Error::Corrupt { path: base_path, offset: 0, reason });
-    }
-    base.set_store_cipher(rows.store_cipher());
-    rows.set_base(with_bases(base, &base_path, bases)?);
-    Ok(rows)
+    Ok(())
 }
 
 /// Prepares a new or empty directory for a restore or a compaction (RESTORE-1). The caller keeps the lock to

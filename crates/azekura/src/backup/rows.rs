@@ -2,83 +2,44 @@
 //!
 //! An incremental backup has, for each table in key order, rows and *kept ranges*. The rows of the base
 //! inside a kept range belong to the backup; other rows of the base do not. The base may be incremental
-//! itself.
+//! itself. The backup and its bases are the *levels* of a chain, newest first.
+//!
+//! A level has one current [`Event`]: a part of the backup, with the rows of its base. A level reads its file
+//! up to a part that depends on its base. Then it takes the events of the next level one by one, until this
+//! part is its own event. So the stack does not grow with the length of the chain.
 
 use std::collections::HashMap;
 use std::io::Read;
+use std::mem::swap;
 use std::path::Path;
 use std::sync::Arc;
 
 use azekura_base::checksum::crc32c_append;
-use azekura_base::varint::take_bytes;
+use azekura_base::varint::{put_bytes, put_u64, take_bytes};
 use azekura_base::{Cipher, TreeId};
 
 use super::format::{Block, Header, Kept, Reader};
-use super::put_row;
 use crate::encryption::CallerKey;
 use crate::{Error, TableInfo};
 
-/// The next row of the base, which was read but not used yet.
-#[derive(Debug, Default)]
-struct BaseRow {
-    key: Vec<u8>,
-    value: Vec<u8>,
-    is_there: bool,
+/// A part of a backup with the rows of its base. The order is: for each table its begin, its rows and its
+/// end; then the end of the backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    /// Begins the present table of the level.
+    Table,
+    /// The present row of the level.
+    Row,
+    TableEnd,
+    End,
 }
 
-/// The base of an incremental backup, read alongside it.
-struct Base<'r> {
-    rows: Box<Rows<'r>>,
-    /// The table that is being read; `None` after its end.
-    table: Option<TableInfo>,
-    next: BaseRow,
-    /// `true` after the end block of the base was read.
-    is_ended: bool,
-}
-
-impl Base<'_> {
-    /// Reads to the end of the present table, so that each byte of the base is checked.
-    fn end_table(&mut self) -> Result<(), Error> {
-        while self.table.is_some() {
-            self.next.is_there = false;
-            self.peek()?;
-        }
-        Ok(())
-    }
-
-    /// Moves to the table of this name, if the base has it.
-    fn seek(&mut self, name: Option<&str>) -> Result<(), Error> {
-        self.end_table()?;
-        while !self.is_ended {
-            let table = self.rows.next_table()?;
-            let is_before = |table: &TableInfo| name.is_none_or(|name| table.name.as_str() < name);
-            let is_passed = table.as_ref().is_some_and(is_before);
-            self.is_ended = table.is_none();
-            self.table = table;
-            if !is_passed {
-                break;
-            }
-            self.end_table()?;
-        }
-        Ok(())
-    }
-
-    /// Returns the next row of the present table, if there is one.
-    fn peek(&mut self) -> Result<Option<&mut BaseRow>, Error> {
-        if self.table.is_none() {
-            return Ok(None);
-        }
-        if !self.next.is_there {
-            self.next.key.clear();
-            self.next.value.clear();
-            self.next.is_there = self.rows.next_row(&mut self.next.key, &mut self.next.value)?;
-            if !self.next.is_there {
-                self.table = None;
-                return Ok(None);
-            }
-        }
-        Ok(Some(&mut self.next))
-    }
+/// A part that a level has read, and for which it takes the events of its base.
+enum Waiting {
+    /// Until the base has passed the same part.
+    Event(Event),
+    /// Until the base has passed the range. Each row inside is a row of this level.
+    Kept(Kept),
 }
 
 /// Row count and digest of a table.
@@ -89,87 +50,256 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, row: &[u8]) {
+    /// Adds a row; `parts` are its bytes in a block, in order.
+    fn add(&mut self, parts: &[&[u8]]) {
         self.rows += 1;
-        self.digest = crc32c_append(self.digest, row);
+        self.digest = parts.iter().fold(self.digest, |digest, part| crc32c_append(digest, part));
+    }
+}
+
+/// One backup of a chain.
+struct Level<'r> {
+    reader: Reader<Box<dyn Read + 'r>>,
+    block: Vec<u8>,
+    at: usize,
+    waiting: Option<Waiting>,
+    /// The current event, until the level before has taken it.
+    event: Option<Event>,
+    /// The present row.
+    key: Vec<u8>,
+    value: Vec<u8>,
+    last_key: Option<Vec<u8>>,
+    /// The present table and its tree in the source store; after its end, the last table.
+    table: Option<(TableInfo, TreeId)>,
+    is_in_table: bool,
+    /// Row count and digest of the rows of the present table in this backup.
+    own: Sum,
+    own_rows: u64,
+    tables: u64,
+}
+
+impl<'r> Level<'r> {
+    fn new(reader: Reader<Box<dyn Read + 'r>>) -> Self {
+        Self {
+            reader,
+            block: Vec::new(),
+            at: 0,
+            waiting: None,
+            event: None,
+            key: Vec::new(),
+            value: Vec::new(),
+            last_key: None,
+            table: None,
+            is_in_table: false,
+            own: Sum::default(),
+            own_rows: 0,
+            tables: 0,
+        }
+    }
+
+    fn corrupt(&self, reason: &str) -> Error {
+        self.reader.corrupt(self.reader.offset, reason)
+    }
+
+    /// Returns the name of the present table; empty before the first one.
+    fn table_name(&self) -> &str {
+        self.table.as_ref().map_or("", |(table, _)| &table.name)
+    }
+
+    fn tree(&self) -> Option<TreeId> {
+        self.table.as_ref().map(|(_, tree)| *tree)
+    }
+
+    /// Moves to the next event. Returns `false` if the next event of the base is needed first.
+    fn step(&mut self, mut base: Option<&mut Self>) -> Result<bool, Error> {
+        loop {
+            let base = base.as_deref_mut();
+            let Some(waiting) = self.waiting.take() else {
+                if self.read(base.as_deref())? {
+                    return self.pass(Event::Row);
+                }
+                continue;
+            };
+            match (waiting, base) {
+                (Waiting::Event(event), None) => return self.pass(event),
+                // Without the base, a kept range has no rows.
+                (Waiting::Kept(_), None) => {}
+                (Waiting::Event(event), Some(base)) => {
+                    if self.is_reached(event, base) {
+                        return self.pass(event);
+                    }
+                    base.event = None;
+                    self.waiting = Some(Waiting::Event(event));
+                    return Ok(false);
+                }
+                (Waiting::Kept(kept), Some(base)) => {
+                    let is_row = base.event == Some(Event::Row);
+                    if base.event == Some(Event::TableEnd)
+                        || is_row && kept.to.as_ref().is_some_and(|to| base.key >= *to)
+                    {
+                        continue;
+                    }
+                    let is_kept = is_row && base.key >= kept.from;
+                    self.waiting = Some(Waiting::Kept(kept));
+                    base.event = None;
+                    if is_kept {
+                        swap(&mut self.key, &mut base.key);
+                        swap(&mut self.value, &mut base.value);
+                        return self.pass(Event::Row);
+                    }
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// Returns whether the base has passed everything before this event. At the end of a table the base has
+    /// been read to the end of its table, so that each byte of the base is checked.
+    fn is_reached(&self, event: Event, base: &Self) -> bool {
+        let Some(next) = base.event else { return false };
+        match event {
+            Event::Table => {
+                next == Event::End || next == Event::Table && base.table_name() >= self.table_name()
+            }
+            Event::TableEnd => next == Event::TableEnd || base.table_name() != self.table_name(),
+            Event::Row | Event::End => next == Event::End,
+        }
+    }
+
+    fn pass(&mut self, event: Event) -> Result<bool, Error> {
+        if event == Event::Row {
+            if self.last_key.as_ref().is_some_and(|last| *last >= self.key) {
+                return Err(self.corrupt("keys are not in ascending order"));
+            }
+            self.last_key.get_or_insert_default().clone_from(&self.key);
+        }
+        self.event = Some(event);
+        Ok(true)
+    }
+
+    /// Reads a row and returns `true`, or reads a block.
+    fn read(&mut self, base: Option<&Self>) -> Result<bool, Error> {
+        if self.at < self.block.len() {
+            return self.take_own().map(|()| true);
+        }
+        let block = self.reader.block()?;
+        if self.is_in_table { self.read_in_table(block, base)? } else { self.read_outside(block)? }
+        Ok(false)
+    }
+
+    fn read_in_table(&mut self, block: Block, base: Option<&Self>) -> Result<(), Error> {
+        match block {
+            Block::Rows(rows) => (self.block, self.at) = (rows, 0),
+            Block::Kept(_) if self.reader.header.base_id == 0 => {
+                return Err(self.corrupt("the backup is not incremental, but refers to rows of a base"));
+            }
+            Block::Kept(kept) => {
+                let is_other =
+                    |base: &Self| base.tree() != self.tree() || base.table_name() != self.table_name();
+                if base.is_some_and(is_other) {
+                    return Err(self.corrupt("it refers to rows of a table that its base does not have"));
+                }
+                self.waiting = Some(Waiting::Kept(kept));
+            }
+            Block::TableEnd { rows, digest } if self.own == (Sum { rows, digest }) => {
+                self.own_rows += rows;
+                self.is_in_table = false;
+                self.waiting = Some(Waiting::Event(Event::TableEnd));
+            }
+            _ => return Err(self.corrupt("the row count or digest of a table differs from its end block")),
+        }
+        Ok(())
+    }
+
+    fn read_outside(&mut self, block: Block) -> Result<(), Error> {
+        let event = match block {
+            Block::Table(table, tree) => {
+                if self.table.is_some() && table.name.as_str() <= self.table_name() {
+                    return Err(self.corrupt("tables are not in ascending order"));
+                }
+                (self.own, self.last_key, self.is_in_table) = (Sum::default(), None, true);
+                self.table = Some((table, tree));
+                self.tables += 1;
+                Event::Table
+            }
+            Block::End { tables, rows } if (tables, rows) == (self.tables, self.own_rows) => {
+                self.reader.expect_end()?;
+                Event::End
+            }
+            Block::End { .. } => {
+                return Err(self.corrupt("the end block has other counts than the backup"));
+            }
+            _ => return Err(self.corrupt("a block of rows belongs to no table")),
+        };
+        self.waiting = Some(Waiting::Event(event));
+        Ok(())
+    }
+
+    fn take_own(&mut self) -> Result<(), Error> {
+        let input = &mut &self.block[self.at..];
+        let before = *input;
+        let row = take_bytes(input).zip(take_bytes(input));
+        let taken = before.len() - input.len();
+        let Some((key, value)) = row else { return Err(self.corrupt("a row cannot be decoded")) };
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.value.clear();
+        self.value.extend_from_slice(value);
+        self.own.add(&[&before[..taken]]);
+        self.at += taken;
+        Ok(())
     }
 }
 
 /// The rows of a backup, table by table.
 pub(crate) struct Rows<'r> {
-    reader: Reader<Box<dyn Read + 'r>>,
-    base: Option<Base<'r>>,
-    /// The present kept range; the base has been read up to a key inside it.
-    kept: Option<Kept>,
-    block: Vec<u8>,
-    at: usize,
-    last_key: Option<Vec<u8>>,
-    /// Row counts and digests of the present table: `own` for the rows in this backup, `all` with the base's
-    /// rows.
-    own: Sum,
+    /// The backup and the bases that were added, newest first.
+    levels: Vec<Level<'r>>,
+    /// Row count and digest of the present table, with the rows of the bases.
     all: Sum,
-    name: String,
     /// Tree of the present table.
     pub(crate) tree: TreeId,
     pub(crate) tables: u64,
-    /// Number of rows of all tables, with the base's rows.
+    /// Number of rows of all tables, with the rows of the bases.
     pub(crate) rows: u64,
-    own_rows: u64,
 }
 
 impl<'r> Rows<'r> {
     /// Reads the header. Without the base, kept ranges of an incremental backup yield no rows.
     pub(crate) fn open(input: impl Read + 'r, path: &Path, key: Option<&CallerKey>) -> Result<Self, Error> {
-        Ok(Self {
-            reader: Reader::open(Box::new(input) as Box<dyn Read + 'r>, path, key)?,
-            base: None,
-            kept: None,
-            block: Vec::new(),
-            at: 0,
-            last_key: None,
-            own: Sum::default(),
-            all: Sum::default(),
-            name: String::new(),
-            tree: TreeId(0),
-            tables: 0,
-            rows: 0,
-            own_rows: 0,
-        })
+        let reader = Reader::open(Box::new(input) as Box<dyn Read + 'r>, path, key)?;
+        let levels = vec![Level::new(reader)];
+        Ok(Self { levels, all: Sum::default(), tree: TreeId(0), tables: 0, rows: 0 })
     }
 
-    /// Sets the base, from which the rows of kept ranges are read.
-    pub(crate) fn set_base(&mut self, base: Rows<'r>) {
-        self.base =
-            Some(Base { rows: Box::new(base), table: None, next: BaseRow::default(), is_ended: false });
+    /// Adds the base of the oldest backup so far, from which the rows of its kept ranges are read.
+    pub(crate) fn add_base(&mut self, base: Self) {
+        self.levels.extend(base.levels);
     }
 
     /// Returns an error if the key of an encrypted backup is missing or wrong. Without this call, reading the
     /// first table returns that error.
     pub(crate) fn unlock(&mut self) -> Result<(), Error> {
-        self.reader.unlock()
+        self.levels[0].reader.unlock()
     }
 
     /// As [`Reader::store_cipher`].
     pub(crate) fn store_cipher(&self) -> Option<Arc<dyn Cipher>> {
-        self.reader.store_cipher()
+        self.levels[0].reader.store_cipher()
     }
 
     /// As [`Reader::set_store_cipher`].
     pub(crate) fn set_store_cipher(&mut self, cipher: Option<Arc<dyn Cipher>>) {
-        self.reader.set_store_cipher(cipher);
+        self.levels[0].reader.set_store_cipher(cipher);
     }
 
-    pub(crate) const fn header(&self) -> Header {
-        self.reader.header
+    pub(crate) fn header(&self) -> Header {
+        self.levels[0].reader.header
     }
 
-    /// Returns the number of bytes read so far, including the base.
+    /// Returns the number of bytes read so far, including the bases.
     pub(crate) fn bytes(&self) -> u64 {
-        self.reader.offset + self.base.as_ref().map_or(0, |base| base.rows.bytes())
-    }
-
-    fn corrupt(&self, reason: &str) -> Error {
-        self.reader.corrupt(self.reader.offset, reason)
+        self.levels.iter().map(|level| level.reader.offset).sum()
     }
 
     /// Reads the rest of the backup; returns the names of its tables.
@@ -177,130 +307,66 @@ impl<'r> Rows<'r> {
         let (mut names, mut key, mut value) = (HashMap::new(), Vec::new(), Vec::new());
         while let Some(table) = self.next_table()? {
             names.insert(self.tree, table.name);
-            while self.next_row(&mut key, &mut value)? {
-                key.clear();
-                value.clear();
-            }
+            while self.next_row(&mut key, &mut value)? {}
         }
         Ok(names)
     }
 
-    /// Returns the next table, or `None` at the end of the backup. [`next_row`](Self::next_row) then returns
-    /// its rows.
-    pub(crate) fn next_table(&mut self) -> Result<Option<TableInfo>, Error> {
-        match self.reader.block()? {
-            Block::Table(table, tree) => {
-                if self.tables > 0 && table.name <= self.name {
-                    return Err(self.corrupt("tables are not in ascending order"));
-                }
-                (self.own, self.all, self.last_key) = (Sum::default(), Sum::default(), None);
-                self.tree = tree;
-                self.name.clone_from(&table.name);
-                self.tables += 1;
-                if let Some(base) = &mut self.base
-                    && base.table.as_ref().is_none_or(|present| present.name < table.name)
-                {
-                    base.seek(Some(&table.name))?;
-                }
-                Ok(Some(table))
-            }
-            Block::End { tables, rows } if (tables, rows) == (self.tables, self.own_rows) => {
-                self.reader.expect_end()?;
-                if let Some(base) = &mut self.base {
-                    base.seek(None)?;
-                }
-                Ok(None)
-            }
-            Block::End { .. } => Err(self.corrupt("the end block has other counts than the backup")),
-            _ => Err(self.corrupt("a block of rows belongs to no table")),
-        }
-    }
-
-    /// Reads the next row of the table into the two buffers, which are empty; returns `false` after the last
-    /// row.
-    pub(crate) fn next_row(&mut self, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool, Error> {
+    /// Moves the newest level to its next event, and the others as far as that needs.
+    fn advance(&mut self) -> Result<Event, Error> {
+        self.levels[0].event = None;
+        let mut at = 0;
         loop {
-            if self.take_kept(key, value)? {
-                let mut row = Vec::new();
-                put_row(&mut row, key, value);
-                self.all.add(&row);
-                break;
-            }
-            if self.at < self.block.len() {
-                self.take_own(key, value)?;
-                break;
-            }
-            match self.reader.block()? {
-                Block::Rows(rows) => (self.block, self.at) = (rows, 0),
-                Block::Kept(kept) => self.begin_kept(kept)?,
-                Block::TableEnd { rows, digest } if self.own == (Sum { rows, digest }) => {
-                    self.own_rows += rows;
-                    self.rows += self.all.rows;
-                    if let Some(base) = &mut self.base
-                        && base.table.as_ref().is_some_and(|table| table.name == self.name)
-                    {
-                        base.end_table()?;
-                    }
-                    return Ok(false);
-                }
-                _ => {
-                    return Err(self.corrupt("the row count or digest of a table differs from its end block"));
-                }
+            let (newer, older) = self.levels.split_at_mut(at + 1);
+            if !newer[at].step(older.first_mut())? {
+                at += 1;
+            } else if at > 0 {
+                at -= 1;
+            } else if let Some(event) = newer[0].event {
+                return Ok(event);
             }
         }
-        if self.last_key.as_ref().is_some_and(|last| last >= key) {
-            return Err(self.corrupt("keys are not in ascending order"));
-        }
-        self.last_key.get_or_insert_default().clone_from(key);
-        Ok(true)
     }
 
-    fn begin_kept(&mut self, kept: Kept) -> Result<(), Error> {
-        if self.reader.header.base_id == 0 {
-            return Err(self.corrupt("the backup is not incremental, but refers to rows of a base"));
-        }
-        let Some(base) = &self.base else { return Ok(()) };
-        let is_there = base.rows.name == self.name && base.rows.tree == self.tree;
-        if !is_there {
-            return Err(self.corrupt("it refers to rows of a table that its base does not have"));
-        }
-        self.kept = Some(kept);
-        Ok(())
-    }
-
-    /// Moves the next row of the kept range from the base to the buffers; returns `false` if there is none.
-    fn take_kept(&mut self, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool, Error> {
-        let (Some(base), Some(kept)) = (&mut self.base, &self.kept) else { return Ok(false) };
-        while let Some(row) = base.peek()? {
-            if kept.to.as_ref().is_some_and(|to| row.key >= *to) {
-                break;
+    /// Returns the next table, or `None` at the end of the backup. [`next_row`](Self::next_row) then returns
+    /// its rows; the caller reads all of them.
+    pub(crate) fn next_table(&mut self) -> Result<Option<TableInfo>, Error> {
+        let event = self.advance()?;
+        let newest = &self.levels[0];
+        match (event, &newest.table) {
+            (Event::Table, Some((table, tree))) => {
+                (self.all, self.tree) = (Sum::default(), *tree);
+                self.tables += 1;
+                Ok(Some(table.clone()))
             }
-            row.is_there = false;
-            if row.key >= kept.from {
-                std::mem::swap(key, &mut row.key);
-                std::mem::swap(value, &mut row.value);
-                return Ok(true);
-            }
+            (Event::End, _) => Ok(None),
+            _ => Err(newest.corrupt("a block of rows belongs to no table")),
         }
-        self.kept = None;
-        Ok(false)
     }
 
-    fn take_own(&mut self, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<(), Error> {
-        let input = &mut &self.block[self.at..];
-        let before = *input;
-        let row = take_bytes(input).zip(take_bytes(input));
-        let taken = before.len() - input.len();
-        let Some((k, v)) = row else { return Err(self.corrupt("a row cannot be decoded")) };
-        key.extend_from_slice(k);
-        value.extend_from_slice(v);
-        self.own.add(&before[..taken]);
-        self.all.add(&before[..taken]);
-        self.at += taken;
-        Ok(())
+    /// Reads the next row of the table into the two buffers; returns `false` after the last row.
+    pub(crate) fn next_row(&mut self, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool, Error> {
+        let event = self.advance()?;
+        let newest = &mut self.levels[0];
+        match event {
+            Event::Row => {
+                swap(key, &mut newest.key);
+                swap(value, &mut newest.value);
+                let mut head = Vec::with_capacity(key.len() + 20);
+                put_bytes(&mut head, key);
+                put_u64(&mut head, value.len() as u64);
+                self.all.add(&[&head[..], &value[..]]);
+                Ok(true)
+            }
+            Event::TableEnd => {
+                self.rows += self.all.rows;
+                Ok(false)
+            }
+            Event::Table | Event::End => Err(newest.corrupt("the end block of a table is missing")),
+        }
     }
 
-    /// Returns the row count and the digest of the table that was read last, with the rows of the base.
+    /// Returns the row count and the digest of the table that was read last, with the rows of the bases.
     pub(crate) const fn table_sum(&self) -> (u64, u32) {
         (self.all.rows, self.all.digest)
     }

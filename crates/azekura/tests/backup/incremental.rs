@@ -2,6 +2,7 @@
 //! size of the changes.
 
 use std::sync::Arc;
+use std::thread;
 
 use azekura::{Database, Error, ErrorKind, Restore, TableDefinition};
 use azekura_io::{CountingFs, FaultFs};
@@ -168,13 +169,13 @@ fn an_incremental_backup_has_the_pages_that_changed() {
     assert_eq!(error.kind(), ErrorKind::Invalid);
 }
 
-/// The number of open files of a restore does not depend on the length of the chain (SOURCE-1).
+/// The open files (SOURCE-1) and the stack of a restore do not grow with the length of the chain.
 #[test]
 fn a_restore_of_a_long_chain_has_one_backup_open() {
     let (disk, store) = (FaultFs::new(), FaultFs::new());
     let db = on(&store).open("db").expect("opens");
     let mut chain = Vec::<String>::new();
-    for n in 0..60_u64 {
+    for n in 0..1_000_u64 {
         db.transact(|tx| tx.table(&ROWS)?.insert(&n, &[n as u8; 100][..])).expect("writes");
         let to = format!("b{n}");
         backup(&db, &disk, chain.last().map(String::as_str), &to);
@@ -182,14 +183,20 @@ fn a_restore_of_a_long_chain_has_one_backup_open() {
     }
     let last = chain.pop().expect("is there");
     let counting = CountingFs::new(Arc::new(disk));
-    let (mut most, mut calls) = (0, 0);
-    let restore = Restore::new()
-        .file_system(Arc::new(counting.clone()))
-        .builder(on(&store))
-        .verify(true)
-        .progress(|_| (most, calls) = (counting.counts().open_files.max(most), calls + 1));
-    let restore = chain.iter().fold(restore, |restore, base| restore.base(base));
-    restore.from_directory(&last, "copy").expect("restores");
-    assert!(calls > 0 && most <= 1, "{most} open files in {calls} calls");
+    let run = || {
+        let (mut most, mut calls) = (0, 0);
+        let restore = Restore::new()
+            .file_system(Arc::new(counting.clone()))
+            .builder(on(&store))
+            .verify(true)
+            .progress(|_| (most, calls) = (counting.counts().open_files.max(most), calls + 1));
+        let restore = chain.iter().fold(restore, |restore, base| restore.base(base));
+        restore.from_directory(&last, "copy").expect("restores");
+        assert!(calls > 0 && most <= 1, "{most} open files in {calls} calls");
+    };
+    thread::scope(|scope| {
+        let small = thread::Builder::new().stack_size(1 << 20).spawn_scoped(scope, run);
+        small.expect("starts").join().expect("restores");
+    });
     assert_eq!(contents(&on(&store).open("copy").expect("opens")), contents(&db));
 }
