@@ -11,8 +11,12 @@
 //! A checkpoint reads a lower bound of later LSNs first and the list second. So a transaction that is not in
 //! the list either has ended already, or gets only LSNs at or above that bound.
 //!
+//! A transaction that has committed may stay listed as long as a snapshot can read a value that it replaced.
+//! So such entries may be many. They are found by their numbers, and open transactions by a short search.
+//!
 //! Lock order: the mutex of an undo log, then a stripe of the list.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +27,40 @@ use azekura_base::{CachePadded, Lsn, PerStripe, TxnId};
 use azekura_btree::UndoLog;
 use azekura_wal::LogBufferId;
 
-type Stripe = Mutex<Vec<ActiveEntry>>;
+type Stripe = Mutex<Entries>;
+
+/// The entries of one stripe.
+#[derive(Debug, Default)]
+struct Entries {
+    open: Vec<ActiveEntry>,
+    /// Transactions that have committed and have pages to free.
+    committed: BTreeMap<TxnId, ActiveEntry>,
+}
+
+impl Entries {
+    fn iter(&self) -> impl Iterator<Item = &ActiveEntry> {
+        self.open.iter().chain(self.committed.values())
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut ActiveEntry> {
+        self.open.iter_mut().chain(self.committed.values_mut())
+    }
+
+    fn len(&self) -> usize {
+        self.open.len() + self.committed.len()
+    }
+
+    fn find_open(&self, txn: TxnId) -> Option<usize> {
+        self.open.iter().position(|active| active.txn == txn)
+    }
+
+    fn find(&mut self, txn: TxnId) -> Option<&mut ActiveEntry> {
+        match self.find_open(txn) {
+            Some(at) => self.open.get_mut(at),
+            None => self.committed.get_mut(&txn),
+        }
+    }
+}
 
 /// Step in which the list records the number of undo entries, so a transaction with fewer entries does not
 /// update the list.
@@ -46,8 +83,8 @@ struct ActiveEntry {
     /// A lower bound of the first LSN that a restart needs for this transaction: the LSN of its first record,
     /// or of the last copy of its undo log.
     first_lsn: Lsn,
-    /// A lower bound of the LSNs of all changes of this transaction, including those before a copy.
-    /// `Lsn::MAX` after its commit, because it then only frees pages.
+    /// A lower bound of the LSNs of all changes of this transaction, including those before a copy. After its
+    /// commit it only frees pages.
     first_change: Lsn,
     /// Number of undo entries of the transaction, as last recorded.
     undo_entries: u64,
@@ -119,7 +156,7 @@ impl ActiveList {
         let (stripe, list) = self.stripes.own(Box::default);
         let mut list = list.lock();
         let first_lsn = lsn_bound();
-        list.push(ActiveEntry {
+        list.open.push(ActiveEntry {
             txn,
             first_lsn,
             first_change: first_lsn,
@@ -134,8 +171,9 @@ impl ActiveList {
 
     pub(crate) fn remove(&self, listed: ActiveHandle) {
         let mut list = self.stripe(&listed).lock();
-        if let Some(at) = list.iter().position(|active| active.txn == listed.txn) {
-            list.swap_remove(at);
+        match list.find_open(listed.txn) {
+            Some(at) => drop(list.open.swap_remove(at)),
+            None => drop(list.committed.remove(&listed.txn)),
         }
     }
 
@@ -146,8 +184,7 @@ impl ActiveList {
             return;
         }
         listed.undo_noted = entries;
-        let mut list = self.stripe(listed).lock();
-        if let Some(active) = list.iter_mut().find(|active| active.txn == listed.txn) {
+        if let Some(active) = self.stripe(listed).lock().find(listed.txn) {
             active.undo_entries = entries;
         }
     }
@@ -161,11 +198,8 @@ impl ActiveList {
     /// Returns the undo logs of all listed transactions that hold locks. If a log has no owner, its
     /// transaction has appended its last record.
     pub(crate) fn undo_logs(&self) -> Vec<SharedUndo> {
-        let of_stripe = |s: &Stripe| {
-            let list = s.lock();
-            let active = list.iter().filter(|active| active.first_change < Lsn::MAX);
-            active.map(|active| Arc::clone(&active.undo)).collect::<Vec<_>>()
-        };
+        let undo = |active: &ActiveEntry| Arc::clone(&active.undo);
+        let of_stripe = |s: &Stripe| s.lock().open.iter().map(undo).collect::<Vec<_>>();
         self.all().flat_map(of_stripe).collect()
     }
 
@@ -176,14 +210,15 @@ impl ActiveList {
 
     /// Returns a lower bound of the LSNs of all changes of listed transactions that have not committed.
     pub(crate) fn min_first_change(&self) -> Option<Lsn> {
-        self.all().filter_map(|s| s.lock().iter().map(|active| active.first_change).min()).min()
+        self.all().filter_map(|s| s.lock().open.iter().map(|active| active.first_change).min()).min()
     }
 
     /// Records that a listed transaction has committed and released its locks, and stays listed.
     pub(crate) fn committed(&self, listed: &ActiveHandle) {
         let mut list = self.stripe(listed).lock();
-        if let Some(active) = list.iter_mut().find(|active| active.txn == listed.txn) {
-            active.first_change = Lsn::MAX;
+        if let Some(at) = list.find_open(listed.txn) {
+            let active = list.open.swap_remove(at);
+            list.committed.insert(active.txn, active);
         }
     }
 
@@ -216,8 +251,7 @@ impl ActiveList {
 
     /// Records that from now on a restart needs no record of this transaction below `first_lsn`.
     pub(crate) fn carried(&self, listed: &ActiveHandle, first_lsn: Lsn, log_bytes: u64) {
-        let mut list = self.stripe(listed).lock();
-        if let Some(active) = list.iter_mut().find(|active| active.txn == listed.txn) {
+        if let Some(active) = self.stripe(listed).lock().find(listed.txn) {
             active.first_lsn = first_lsn;
             active.log_bytes = Some(log_bytes);
         }
@@ -298,5 +332,27 @@ mod tests {
         list.note_undo(&mut long, 500);
         list.remove(long);
         assert_eq!(list.undo_entries(), 0);
+    }
+    /// A snapshot that is open for hours keeps a transaction listed for each large value that was replaced
+    /// meanwhile. The calls for open transactions do not search among them.
+    #[test]
+    fn committed_transactions_are_found_by_their_numbers() {
+        let list = ActiveList::new();
+        let commit = |txn| {
+            let listed = insert(&list, txn, txn);
+            list.committed(&listed);
+            listed
+        };
+        let listed: Vec<_> = (1..=50_000).map(commit).collect();
+        assert!(list.all().all(|stripe| stripe.lock().open.is_empty()));
+        let open = insert(&list, 60_000, 60_000);
+        assert_eq!((list.min_first_change(), list.undo_logs().len()), (Some(Lsn(60_000)), 1));
+        assert_eq!((list.min_first_lsn(), list.len()), (Some(Lsn(1)), 50_001));
+        listed.iter().for_each(|listed| list.carried(listed, Lsn(70_000), 9));
+        assert_eq!(list.min_first_lsn(), Some(Lsn(60_000)));
+        list.remove(open);
+        assert_eq!((list.min_first_lsn(), list.min_first_change()), (Some(Lsn(70_000)), None));
+        listed.into_iter().for_each(|listed| list.remove(listed));
+        assert_eq!((list.len(), list.min_first_lsn()), (0, None));
     }
 }
