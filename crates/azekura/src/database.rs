@@ -22,7 +22,7 @@ use crate::catalog::Catalog;
 use crate::check::Leaks;
 use crate::checkpoint::{Past, UndoPace};
 use crate::control::ControlFile;
-use crate::deferred::Unfreed;
+use crate::deferred::UnfreedQueue;
 use crate::encryption::StoreKeys;
 use crate::events::{Reported, millis};
 #[cfg(feature = "far")]
@@ -65,7 +65,7 @@ pub(crate) struct Shared {
     pub(crate) snapshot_durability: SnapshotDurability,
     pub(crate) durable_snapshots: Mutex<DurableSnapshots>,
     /// Deferred frees of committed transactions that failed.
-    pub(crate) unfreed: Mutex<Vec<Unfreed>>,
+    pub(crate) unfreed: Mutex<UnfreedQueue>,
     /// The first error of a background activity that was not resolved since.
     pub(crate) background_error: Mutex<Option<String>>,
     pub(crate) reported: Reported,
@@ -266,7 +266,7 @@ impl Database {
             recovery: parts.recovery,
             snapshot_durability: SnapshotDurability::default(),
             durable_snapshots: Mutex::default(),
-            unfreed: Mutex::new(Vec::new()),
+            unfreed: Mutex::default(),
             background_error: Mutex::new(None),
             reported: Reported::default(),
             checkpoint_calls: parts.checkpoint_calls,

@@ -6,7 +6,7 @@
 //! remaining pages follow from the undo entries alone ([`UndoLog::deferred_frees`], in order), so no other
 //! list has to be logged.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use azekura_base::{PageId, TreeId};
 use azekura_btree::record::encode;
@@ -132,19 +132,33 @@ pub(crate) struct Unfreed {
     pub(crate) committed: Committed,
 }
 
+/// Transactions with deferred frees, those that were tried longest ago first.
+pub(crate) type UnfreedQueue = VecDeque<Unfreed>;
+
+/// Number of transactions with deferred frees that the begin of a transaction retries, in a store without
+/// background threads: few, because each begin does this.
+pub(crate) const RETRIED_BY_BEGIN: usize = 16;
+/// Number of transactions with deferred frees that one check of the checkpointer retries. A limit, so that a
+/// check stays short beside a snapshot that keeps many values.
+pub(crate) const RETRIED_BY_CHECK: usize = 4096;
+
 impl Shared {
-    /// Tries to free the items that earlier attempts left. After an error, the rest remains for the next
-    /// attempt.
-    pub(crate) fn retry_unfreed(&self) {
+    /// Tries to free the items that earlier attempts left, of the `most` transactions that were tried longest
+    /// ago. After an error, the rest remains for the next attempt.
+    pub(crate) fn retry_unfreed(&self, most: usize) {
         if self.unfreed.lock().is_empty() {
             return;
         }
         let Some(_gate) = self.leftovers_gate.try_read() else { return };
-        let again = std::mem::take(&mut *self.unfreed.lock());
+        let again: Vec<Unfreed> = {
+            let mut unfreed = self.unfreed.lock();
+            let count = most.min(unfreed.len());
+            unfreed.drain(..count).collect()
+        };
         for mut unfreed in again {
             match unfreed.leftovers.free(&self.env, unfreed.writer, &unfreed.committed) {
                 Ok(true) => unfreed.listed.take().into_iter().for_each(|listed| self.active.remove(listed)),
-                Ok(false) | Err(_) => self.unfreed.lock().push(unfreed),
+                Ok(false) | Err(_) => self.unfreed.lock().push_back(unfreed),
             }
         }
     }
@@ -176,4 +190,35 @@ pub(crate) fn append_end(env: &Env, writer: Writer) -> Result<(), Error> {
     encode(&mut end, &Head::End { txn: writer.txn }, std::iter::empty());
     env.log().append(writer.worker, &end, Order::Newest)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Database, TableDefinition};
+
+    const ROWS: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
+
+    /// A snapshot that is open for long leaves many deferred frees.
+    #[test]
+    fn the_begin_of_a_transaction_retries_few_of_many_deferred_frees() {
+        let db = Database::builder().background(false).open_in_memory().expect("opens");
+        let put = |value: &[u8]| {
+            for key in 0..100_u64 {
+                db.transact(|tx| tx.table(&ROWS)?.insert(&key, value)).expect("writes");
+            }
+        };
+        let waiting = || db.shared().unfreed.lock().len();
+        put(&[1; 20_000]);
+        let snapshot = db.snapshot().expect("opens");
+        put(&[2; 20_000]);
+        assert_eq!(waiting(), 100);
+        drop(snapshot);
+        for begun in 1..4 {
+            drop(db.begin().expect("begins"));
+            assert_eq!(waiting(), 100 - begun * RETRIED_BY_BEGIN);
+        }
+        db.checkpoint().expect("writes");
+        assert_eq!(waiting(), 0);
+    }
 }

@@ -28,6 +28,7 @@ use azekura_wal::remove_segments;
 use crate::Error;
 use crate::control::Control;
 use crate::database::Shared;
+use crate::deferred::{RETRIED_BY_BEGIN, RETRIED_BY_CHECK};
 use crate::error::full_message;
 use crate::restart::{FIRST_SEGMENT_BYTES, WAL_DIR};
 
@@ -86,7 +87,7 @@ impl Shared {
     }
 
     fn write_all_pages(&self) -> Result<(), Error> {
-        self.retry_undone();
+        self.retry_undone(usize::MAX);
         self.carry_open(0);
         Ok(self.pool.write_all()?)
     }
@@ -94,7 +95,7 @@ impl Shared {
     /// Writes the `max_pages` pages with the oldest changes, then moves CONTROL as far as these writes allow.
     pub(crate) fn checkpoint_step(&self, max_pages: usize) -> Result<(), Error> {
         let _checkpoint = crate::probe::checkpoint();
-        self.retry_undone();
+        self.retry_undone(usize::MAX);
         self.carry_open(self.carry_bytes());
         self.pool.clean(Some(self.wal.next_lsn()), max_pages)?;
         self.advance_checkpoint()
@@ -154,7 +155,7 @@ impl Shared {
         if self.options.background {
             return;
         }
-        self.retry_undone();
+        self.retry_undone(RETRIED_BY_BEGIN);
         if self.restart_target(self.options.recovery_time).is_some() {
             self.note_background(&self.checkpoint_fully());
         } else if self.carry_open(self.carry_bytes()) {
@@ -191,7 +192,7 @@ impl Shared {
     /// that no restart needs give their space to changes. Returns `true` if there was work to do.
     fn keep_restart_short(&self) -> Result<bool, Error> {
         self.note_archived(&self.archive_if_due());
-        self.retry_undone();
+        self.retry_undone(RETRIED_BY_CHECK);
         let has_carried = self.carry_open(self.carry_bytes());
         let time = if self.is_disk_full() { Duration::ZERO } else { self.options.recovery_time / 2 };
         let target = self.restart_target(time);
@@ -211,12 +212,13 @@ impl Shared {
         2 * self.options.segment_bytes
     }
 
-    /// Retries work that earlier calls could not finish.
-    fn retry_undone(&self) {
+    /// Retries work that earlier calls could not finish; deferred frees of at most `most_unfreed`
+    /// transactions.
+    fn retry_undone(&self, most_unfreed: usize) {
         self.retry_parked();
         self.close_durable_snapshots(Instant::now());
         self.env.versions().turn_off();
-        self.retry_unfreed();
+        self.retry_unfreed(most_unfreed);
     }
 }
 

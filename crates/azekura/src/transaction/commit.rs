@@ -203,7 +203,7 @@ impl Transaction {
         } else {
             // The transaction is committed. The checkpointer frees the rest, after the error or when the
             // snapshots close.
-            self.db.unfreed.lock().push(Unfreed { writer, leftovers, listed, committed });
+            self.db.unfreed.lock().push_back(Unfreed { writer, leftovers, listed, committed });
         }
         if let Err(error) = &freed {
             self.db.note_background_error(error, "free pages");
