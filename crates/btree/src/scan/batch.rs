@@ -263,6 +263,11 @@ impl LeafBatch {
         self.used = at;
     }
 
+    /// Returns the size of the keys and cells, in bytes.
+    pub(crate) const fn used_bytes(&self) -> usize {
+        self.used
+    }
+
     /// Returns the memory of the batch, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {

@@ -332,30 +332,29 @@ impl Scan {
             return Attempt::Part(part);
         }
         let was_valid = view.pause(leaf);
-        let hides_all = self.correct(view, self.range_of(&part, end), batch, end);
+        let part = self.correct(view, part, batch, end);
         match view.is_still_valid(leaf) && was_valid {
-            true if hides_all => Attempt::Part(Part { is_cut: false, is_last: true, ..part }),
             true => Attempt::Part(part),
             false => Attempt::Restart(Restart::Changed),
         }
     }
 
-    /// Changes `batch` from all rows of a range to the rows that are visible to the snapshot. Returns whether
-    /// the whole tree is empty in the snapshot.
-    fn correct(
-        &self,
-        view: View<'_>,
-        (from, to): (&[u8], Option<&[u8]>),
-        batch: &mut LeafBatch,
-        end: End,
-    ) -> bool {
-        let hides_all = view.is_empty(self.tree);
-        if hides_all {
+    /// Changes `batch` from all rows of a part of a leaf to the rows that are visible to the snapshot.
+    /// Returns the part that the batch then has: all of the rest if the whole tree is empty in the snapshot,
+    /// or less than `part` if there are too many rows.
+    fn correct(&self, view: View<'_>, part: Part, batch: &mut LeafBatch, end: End) -> Part {
+        if view.is_empty(self.tree) {
             batch.clear();
-        } else {
-            view.correct(self.tree, from, to, batch, end == End::Front);
+            return Part { is_cut: false, is_last: true, ..part };
         }
-        hides_all
+        let (from, to) = self.range_of(&part, end);
+        match view.correct(self.tree, from, to, batch, end == End::Front) {
+            None => part,
+            Some(last) => {
+                let fence = if end == End::Front { successor(&last) } else { last };
+                Part { is_cut: true, is_last: false, fence }
+            }
+        }
     }
 
     /// Returns the reason to discard the read of `leaf`, if there is one: the leaf has changed, or its fences

@@ -12,6 +12,11 @@ use crate::node::Position;
 use crate::scan::LeafBatch;
 use crate::tree::{Tree, load_if_large};
 
+/// Size at which a batch of a snapshot is cut, in bytes: the positions in a batch are 32-bit numbers. The
+/// rows of a leaf are far smaller, but one leaf may have the range of all rows that were removed after the
+/// snapshot.
+const MOST_BATCH_BYTES: usize = if cfg!(test) { 4 << 10 } else { 1 << 30 };
+
 /// The store as it is visible to a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
@@ -58,7 +63,7 @@ impl<'a> View<'a> {
 
     /// Replaces rows of `batch` by the rows that are visible to the snapshot. `batch` holds all rows of the
     /// range from `from` up to `to` (exclusive; `None`: the end). The caller validates the leaf afterwards
-    /// (VERSION-2).
+    /// (VERSION-2). Returns the last key of the batch if the rest of the range has more rows than fit.
     pub(crate) fn correct(
         &self,
         tree: Tree,
@@ -66,7 +71,7 @@ impl<'a> View<'a> {
         to: Option<&[u8]>,
         batch: &mut LeafBatch,
         is_ascending: bool,
-    ) {
+    ) -> Option<Vec<u8>> {
         let mut changed = self.versions.store.resolve_range(tree.id, from, to, self.timestamp);
         if self.versions.leaves_out(VersionPart::OuterRows) {
             let ends = (!batch.is_empty()).then(|| (batch.key(0), batch.key(batch.len() - 1)));
@@ -74,7 +79,7 @@ impl<'a> View<'a> {
             changed.retain(|entry| (least..=greatest).contains(&entry.version().key()));
         }
         if changed.is_empty() {
-            return;
+            return None;
         }
         if !is_ascending {
             changed.reverse();
@@ -87,19 +92,26 @@ impl<'a> View<'a> {
                 corrected.push_copy(version.key(), cell.flags, cell.value);
             }
         };
-        for i in 0..batch.len() {
-            let key = batch.key(i);
-            let comes_before = |other: &[u8]| if is_ascending { other < key } else { other > key };
-            while let Some(entry) = changed.next_if(|entry| comes_before(entry.version().key())) {
+        let mut next = 0; // the next row of the leaf
+        while corrected.used_bytes() < MOST_BATCH_BYTES {
+            let key = (next < batch.len()).then(|| batch.key(next));
+            let comes_before = |other: &[u8]| {
+                key.is_none_or(|key| if is_ascending { other < key } else { other > key })
+            };
+            if let Some(entry) = changed.next_if(|entry| comes_before(entry.version().key())) {
                 push(&mut corrected, &entry);
+                continue;
             }
+            let Some(key) = key else { break };
             match changed.next_if(|entry| entry.version().key() == key) {
                 Some(entry) => push(&mut corrected, &entry),
-                None => corrected.push_from(batch, i),
+                None => corrected.push_from(batch, next),
             }
+            next += 1;
         }
-        changed.for_each(|entry| push(&mut corrected, &entry));
+        let is_cut = next < batch.len() || changed.peek().is_some();
         *batch = corrected;
+        is_cut.then(|| batch.key(batch.len() - 1).to_vec())
     }
 }
 
@@ -177,5 +189,64 @@ impl Tree {
             }
             descent.changed()?;
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use azekura_base::{PageId, TreeId};
+
+    use super::*;
+    use crate::node::Cell;
+    use crate::undo::{UndoLog, UndoOp};
+
+    const TREE: Tree = Tree { id: TreeId(1), root: PageId(7) };
+
+    /// Reads a range in batches, as a scan does; returns the keys, and the number of batches. `leaf` has the
+    /// present rows.
+    fn read(view: &View<'_>, leaf: &[Vec<u8>], is_ascending: bool) -> (Vec<Vec<u8>>, usize) {
+        let (mut from, mut to, mut keys, mut batches) = (Vec::new(), None::<Vec<u8>>, Vec::new(), 0);
+        loop {
+            let is_inside = |key: &&Vec<u8>| **key >= from && to.as_ref().is_none_or(|to| *key < to);
+            let mut rows: Vec<_> = leaf.iter().filter(is_inside).collect();
+            if !is_ascending {
+                rows.reverse();
+            }
+            let mut batch = LeafBatch::new();
+            rows.into_iter().for_each(|key| batch.push_copy(key, 0, &[1; 100]));
+            let cut = view.correct(TREE, &from, to.as_deref(), &mut batch, is_ascending);
+            assert!(batch.used_bytes() < MOST_BATCH_BYTES + 300);
+            keys.extend((0..batch.len()).map(|i| batch.key(i).to_vec()));
+            batches += 1;
+            let Some(last) = cut else { return (keys, batches) };
+            if is_ascending {
+                from = [&last[..], &[0]].concat();
+            } else {
+                to = Some(last);
+            }
+        }
+    }
+
+    /// A removal of many rows leaves one leaf for their whole range.
+    #[test]
+    fn a_batch_is_cut_before_its_positions_overflow() {
+        let versions = Versions::new(64 << 20);
+        let id = versions.open(|_| Ok::<(), ()>(()), || Lsn(0), || TreeId(9)).expect("opens");
+        let mut undo = UndoLog::new();
+        let all: Vec<Vec<u8>> = (0..200_u16).map(|n| n.to_be_bytes().to_vec()).collect();
+        let (present, removed): (Vec<_>, Vec<_>) = all.iter().cloned().partition(|key| key[1] % 3 == 0);
+        for key in &removed {
+            let cell = Cell { flags: 0, value: &[7; 200] };
+            versions.before_change(&mut undo, &UndoOp::PutBack { tree: TREE, key, cell }, None);
+        }
+        let view = View::new(&versions, &id);
+        for is_ascending in [true, false] {
+            let (mut keys, batches) = read(&view, &present, is_ascending);
+            if !is_ascending {
+                keys.reverse();
+            }
+            assert!(keys == all && batches > 5, "{} rows in {batches} batches", keys.len());
+        }
+        versions.close(&id);
     }
 }
