@@ -4,7 +4,7 @@ use azekura_buffer::{FixError, PoolError, StoreError, WriteError};
 use azekura_wal::{AppendError, ReplayError, WalError};
 
 use super::Error;
-use super::reason::is_full;
+use super::reason::{cannot_grow, is_full};
 
 impl From<azekura_btree::TreeError> for Error {
     fn from(error: azekura_btree::TreeError) -> Self {
@@ -52,7 +52,7 @@ impl From<StoreError> for Error {
             StoreError::Failed { .. } => Self::PagesFailed,
             // Only after a failed extension of a file is its content certain.
             StoreError::Io { action: "make room for" | "make room in", ref source, .. }
-                if is_full(source) =>
+                if cannot_grow(source) =>
             {
                 Self::LogFull { source: error.into() }
             }

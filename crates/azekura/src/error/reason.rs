@@ -9,6 +9,12 @@ pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
+/// Returns `true` if a file cannot grow: the disk or the user's quota is full, or the file has the largest
+/// size.
+pub(super) fn cannot_grow(error: &io::Error) -> bool {
+    is_full(error) || error.kind() == io::ErrorKind::FileTooLarge
+}
+
 /// Returns the message of [`Error::LogFull`](super::Error::LogFull) for this source: a full disk has another
 /// remedy than a limit of open files or a missing directory.
 pub(super) fn why_full(source: &(dyn std::error::Error + 'static)) -> &'static str {

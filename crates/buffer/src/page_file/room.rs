@@ -16,10 +16,11 @@ use crate::store::StoreError;
 /// many pages are written at once to a full disk.
 const ROOM_PAGES: usize = 8;
 
-/// Returns `true` if there was no space on the disk, or in the user's quota.
+/// Returns `true` if there was no space on the disk or in the user's quota, or if the file may not be longer.
 pub(super) fn is_full(error: &StoreError) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error, StoreError::Io { source, .. }
-        if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+        if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge))
 }
 
 impl PageFile {

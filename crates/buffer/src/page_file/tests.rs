@@ -291,6 +291,13 @@ fn a_full_disk_refuses_growth_and_heals() {
 }
 
 #[test]
+fn a_limit_of_file_sizes_refuses_growth_only() {
+    let file = create(&FaultFs::new(), 2, 4);
+    assert!(file.write_pages(&mut [page(1 << 25, 1)]).is_err(), "longer than a file can be");
+    file.write_pages(&mut [page(0, 2)]).unwrap();
+}
+
+#[test]
 fn fresh_pages_are_written_once_and_make_the_file_longer() {
     let fs = FaultFs::new();
     let file = create(&fs, 2, 4);
