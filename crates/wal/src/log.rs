@@ -163,17 +163,19 @@ impl Log {
         }
     }
 
-    /// Calls the owner's [`Begin`](crate::options::Begin), once, before the first chunk of this incarnation
-    /// (W5), and finds the directories that earlier runs with more streams have left.
+    /// Finds the directories that earlier runs with more streams have left. Then calls the owner's
+    /// [`Begin`](crate::options::Begin), before the first chunk of this incarnation (W5). The call is the last
+    /// step, so it is not repeated after it has succeeded.
     pub(crate) fn begin(&self) -> Result<(), AppendError> {
         let mut has_begun = self.start.has_begun.lock();
         if *has_begun {
             return Ok(());
         }
+        let orphans = self.start.find_orphans(self.streams.len())?;
         if let Some(begin) = &self.options.begin {
             begin.call().map_err(|source| AppendError::Begin { source })?;
         }
-        let _ = self.orphans.set(self.start.find_orphans(self.streams.len())?);
+        let _ = self.orphans.set(orphans);
         *has_begun = true;
         Ok(())
     }

@@ -443,6 +443,34 @@ fn a_log_makes_no_file_before_its_first_record_and_grows_with_what_is_written() 
     }
 }
 
+/// The owner of the log would record the incarnation twice, and a restart refuses such a log.
+#[test]
+fn a_log_begins_once_although_a_read_of_an_old_segment_failed() {
+    let old = FaultFs::new();
+    let wal = create(&old, small(2, 2));
+    fill(&wal, 1, 50);
+    drop(wal);
+    for read in 1..10 {
+        let fs = old.kill();
+        let begun = Arc::new(AtomicU64::new(0));
+        let note = {
+            let begun = Arc::clone(&begun);
+            move || {
+                begun.fetch_add(1, Relaxed);
+                Ok(())
+            }
+        };
+        // The log has one stream less than before; the beginning reads the directory of that stream.
+        let options = WalOptions { begin: Some(Begin::new(note)), ..small(1, 1) };
+        let wal = try_create(&fs, identity(2, 1_000), options).expect("creates");
+        fs.fail_read_at(read);
+        let first = wal.append(log_buffer(0), b"first");
+        assert!(matches!(first, Ok(_) | Err(AppendError::Begin { .. })), "{first:?}");
+        wal.append(log_buffer(0), b"second").expect("appends");
+        assert_eq!(begun.load(Relaxed), 1, "read {read}");
+    }
+}
+
 /// Without background jobs, the log is synced only by `make_durable`. A kill loses no written record. A power
 /// loss keeps a random part of the unsynced writes, possibly later chunks without earlier ones.
 #[test]
