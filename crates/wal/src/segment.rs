@@ -47,7 +47,7 @@ use crate::chunk::{HEADER_BYTES, Header, Place, UNIT_BYTES};
 use crate::error::WalError;
 use crate::new_blocks::Segment;
 use crate::options::{Admission, LogIdentity};
-use crate::recovery::scan;
+use crate::recovery::{scan, survey};
 use crate::sizes::Sizes;
 
 /// Returns the directory of a stream.
@@ -499,11 +499,9 @@ impl SegmentStore {
 /// Returns the segments in the directory of a log, with the first header of each, if it has one.
 fn segments_in(fs: &dyn Fs, dir: &Path) -> Result<Vec<(u32, PathBuf, Option<Header>)>, WalError> {
     let mut found = Vec::new();
-    if !fs.exists(dir) {
-        return Ok(found);
-    }
     let list = |dir: &Path| fs.list_dir(dir).map_err(WalError::io("list", dir));
-    for stream in list(dir)?.iter().filter_map(|name| parse_stream(name)) {
+    let streams = survey::names_in(fs, dir).map_err(WalError::io("list", dir))?;
+    for stream in streams.iter().filter_map(|name| parse_stream(name)) {
         let dir = stream_dir(dir, stream);
         for number in list(&dir)?.iter().filter_map(|name| parse_segment(name)) {
             let path = dir.join(segment_name(number));

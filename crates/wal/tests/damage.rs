@@ -5,13 +5,14 @@
 mod common;
 
 use std::convert::Infallible;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura_base::{DurableLog, Lsn};
-use azekura_io::{CountingFs, FaultFs, Fs, OpenOptions, OsFs, OverlayFs};
+use azekura_io::{CountingFs, FaultFs, File, FileLock, Fs, OpenOptions, OsFs, OverlayFs};
 use azekura_wal::recovery::{LogFiles, replay_durable};
-use azekura_wal::{LogRange, ReplayError, Replayed, Wal, WalOptions};
+use azekura_wal::{LogRange, ReplayError, Replayed, Wal, WalOptions, newest_incarnation};
 use common::*;
 use proptest::prelude::*;
 
@@ -225,6 +226,60 @@ fn a_device_that_cannot_be_read_is_not_an_end() {
         assert!(matches!(outcome, Err(ReplayError::Io { .. })), "read {n} of {reads}: {outcome:?}");
         fs.heal();
     }
+}
+
+/// A file system that cannot look up names, such as a network file system without its server.
+#[derive(Debug)]
+struct Blind;
+
+fn blind<T>() -> io::Result<T> {
+    Err(io::Error::other("cannot look up a name"))
+}
+
+impl Fs for Blind {
+    fn open(&self, _: &Path, _: OpenOptions) -> io::Result<Arc<dyn File>> {
+        blind()
+    }
+
+    fn create_dir_all(&self, _: &Path) -> io::Result<()> {
+        blind()
+    }
+
+    fn list_dir(&self, _: &Path) -> io::Result<Vec<String>> {
+        blind()
+    }
+
+    fn exists(&self, _: &Path) -> bool {
+        false
+    }
+
+    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
+        blind()
+    }
+
+    fn remove_file(&self, _: &Path) -> io::Result<()> {
+        blind()
+    }
+
+    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+        blind()
+    }
+
+    fn lock_exclusive(&self, _: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
+        blind()
+    }
+
+    fn lock_shared(&self, _: &Path) -> io::Result<Option<Box<dyn FileLock>>> {
+        blind()
+    }
+}
+
+#[test]
+fn a_log_that_cannot_be_looked_up_is_not_an_empty_log() {
+    let outcome = try_read(&Blind, &[open_range(1, 1)], 1);
+    assert!(matches!(outcome, Err(ReplayError::Io { .. })), "{outcome:?}");
+    let newest = newest_incarnation(&Blind, dir(), DATABASE);
+    assert!(newest.is_err(), "{newest:?}");
 }
 
 proptest! {

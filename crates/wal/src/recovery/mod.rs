@@ -22,7 +22,7 @@ mod merge;
 pub(crate) mod scan;
 #[cfg(feature = "baseline-logs")]
 pub mod sorted;
-mod survey;
+pub(crate) mod survey;
 
 use std::path::{Path, PathBuf};
 

@@ -52,10 +52,7 @@ impl Survey {
     /// empty log.
     pub(crate) fn of(fs: &dyn Fs, dir: &Path, database_id: u64) -> Result<Self, (PathBuf, io::Error)> {
         let mut survey = Self::default();
-        if !fs.exists(dir) {
-            return Ok(survey);
-        }
-        let streams = fs.list_dir(dir).map_err(|error| (dir.into(), error))?;
+        let streams = names_in(fs, dir).map_err(|error| (dir.into(), error))?;
         for (name, stream) in streams.iter().filter_map(|name| Some((name, parse_stream(name)?))) {
             let dir = dir.join(name);
             let names = fs.list_dir(&dir).map_err(|error| (dir.clone(), error))?;
@@ -117,6 +114,15 @@ impl Group {
         scan::sweep(&*file, place, &mut hear).map_err(|error| (path.clone(), error))?;
         self.last = Some(last);
         Ok(())
+    }
+}
+
+/// Returns the names in the directory of a log; none if there is no such directory. A directory that cannot
+/// be looked up is an error, because an empty log would lose commits.
+pub(crate) fn names_in(fs: &dyn Fs, dir: &Path) -> io::Result<Vec<String>> {
+    match fs.list_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        names => names,
     }
 }
 
