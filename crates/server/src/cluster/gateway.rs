@@ -84,6 +84,22 @@ impl Cluster {
         replies(&answer)
     }
 
+    /// Runs a command of a client that watches keys of the command. Returns the reply, and `true` if the
+    /// watched keys are unchanged (WATCHED-1).
+    pub(crate) fn run_watching(
+        &self,
+        (spec, request): (&Spec, Request<'_>),
+        watched: Watched,
+        protocol: Protocol,
+    ) -> Result<(Reply, bool), CommandError> {
+        let command = wire::arguments(request.iter());
+        let call = Call::Watching { is_resp3: protocol == Protocol::Resp3, command, watched };
+        let (target, work) = transaction(&command::keys_of(spec, request), spec.is_write, &call)?;
+        let (answer, _) = self.ask(target, work)?;
+        let (Bytes(reply), is_unchanged) = wire::decode::<(Bytes, bool)>(&answer)?;
+        Ok((Reply::Encoded(reply), is_unchanged))
+    }
+
     /// Runs work at the leaf of `target`; returns the application's answer and the leaf.
     pub(super) fn ask(
         &self,

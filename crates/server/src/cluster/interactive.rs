@@ -492,6 +492,6 @@ fn parse(asked: &Asked) -> Result<Todo, CommandError> {
         }
         Call::Walk(walk) if walk.with == With::Remove && !asked.is_write => Err(CommandError::ReadOnly),
         Call::Walk(walk) => Ok(Todo::Walk(walk)),
-        Call::Look | Call::CursorPrefix(_) => Err(CommandError::Syntax),
+        Call::Look | Call::CursorPrefix(_) | Call::Watching { .. } => Err(CommandError::Syntax),
     }
 }

@@ -100,9 +100,7 @@ fn work(shared: &Shared, asked: &Asked) -> Result<Option<Done>, RunError> {
         Call::Commands { is_resp3, is_queue, commands, watched } => {
             let protocol = wire::protocol(*is_resp3);
             let parsed = parse(commands, asked).map_err(refused)?;
-            if !watched.iter().all(|(key, _)| is_locked(asked, &key.0)) {
-                return Err(refused(CommandError::NotInside("WATCH".into(), "a transaction of a cluster")));
-            }
+            check_watched(watched, asked).map_err(refused)?;
             let todo = Todo { commands: &parsed, watched, is_write: asked.is_write, is_queue: *is_queue };
             let (replies, growth) = match run_commands(shared, &todo, protocol, &mut pending) {
                 Attempted::Answered(replies, growth) => (Some(replies), growth),
@@ -131,6 +129,16 @@ fn work(shared: &Shared, asked: &Asked) -> Result<Option<Done>, RunError> {
             let prefix = prefix.map_err(|error| refused(shared.engine.told(error.into())))?;
             (wire::encode(&prefix.map(Bytes)), Growth::default())
         }
+        Call::Watching { is_resp3, command, watched } => {
+            let parsed = parse(std::slice::from_ref(command), asked).map_err(refused)?;
+            check_watched(watched, asked).map_err(refused)?;
+            let protocol = wire::protocol(*is_resp3);
+            let todo = Todo { commands: &parsed, watched, is_write: asked.is_write, is_queue: false };
+            let Some((reply, is_unchanged, growth)) = run_watching(shared, &todo, &mut pending) else {
+                return Ok(None);
+            };
+            (wire::encode(&(encoded(reply, protocol), is_unchanged)), growth)
+        }
     };
     Ok(Some(Done { answer, growth, ticket: pending.into_ticket() }))
 }
@@ -148,6 +156,14 @@ struct Todo<'a> {
 /// Returns `true` if the leaf of a key is locked for a request.
 fn is_locked(asked: &Asked, key: &[u8]) -> bool {
     asked.range.contains(key) || asked.others.iter().any(|other| other == key)
+}
+
+/// Refuses watched keys of leaves that are not locked.
+fn check_watched(watched: &[(Bytes, Fingerprint)], asked: &Asked) -> Result<(), CommandError> {
+    match watched.iter().all(|(key, _)| is_locked(asked, &key.0)) {
+        true => Ok(()),
+        false => Err(CommandError::NotInside("WATCH".into(), "a transaction of a cluster")),
+    }
 }
 
 /// Parses the commands. Refuses commands that are not allowed here, and commands with keys of leaves that are
@@ -199,11 +215,7 @@ fn run_commands(shared: &Shared, todo: &Todo<'_>, protocol: Protocol, pending: &
         }
         Ok(Some((replies, Growth { rows: keys.added().records, bytes: keys.written_bytes() })))
     });
-    let encoded = |reply: Reply| {
-        let mut bytes = Vec::new();
-        reply.encode(protocol, &mut bytes);
-        Bytes(bytes)
-    };
+    let encoded = |reply: Reply| encoded(reply, protocol);
     match done {
         Ok(Some(Some((replies, growth)))) => {
             Attempted::Answered(replies.into_iter().map(encoded).collect(), growth)
@@ -212,6 +224,33 @@ fn run_commands(shared: &Shared, todo: &Todo<'_>, protocol: Protocol, pending: &
         Ok(None) => Attempted::Met,
         Err(error) => Attempted::Answered(vec![encoded(Reply::Error(error))], Growth::default()),
     }
+}
+
+/// Runs a command of a client that watches keys of the command (WATCHED-1). Returns the reply, `true` if the
+/// watched keys are unchanged, and the growth of the leaf. Returns `None` if the command must be retried.
+fn run_watching(shared: &Shared, todo: &Todo<'_>, pending: &mut Pending) -> Option<(Reply, bool, Growth)> {
+    let Todo { commands, watched, is_write, .. } = *todo;
+    let done = shared.engine.attempt(LOCK_WAIT, pending, |keys| {
+        let was_unchanged = watched::are_unchanged(keys, watched, is_write)?;
+        let (spec, request) = commands.first().ok_or(CommandError::Syntax)?;
+        let reply = match run_inside(keys, spec.run, request.as_request()) {
+            Err(Failure::Command(error)) => Reply::Error(error),
+            done => done?,
+        };
+        let is_unchanged = was_unchanged && watched::are_unchanged(keys, watched, is_write)?;
+        let growth = Growth { rows: keys.added().records, bytes: keys.written_bytes() };
+        Ok((reply, is_unchanged, growth))
+    });
+    match done {
+        Ok(done) => done,
+        Err(error) => Some((Reply::Error(error), false, Growth::default())),
+    }
+}
+
+fn encoded(reply: Reply, protocol: Protocol) -> Bytes {
+    let mut bytes = Vec::new();
+    reply.encode(protocol, &mut bytes);
+    Bytes(bytes)
 }
 
 /// Runs a step of a walk inside the leaf. Returns `None` if the step must be retried.

@@ -2,13 +2,13 @@
 //!
 //! The owner keeps no state for a client that watches a key, so the key's leaf may move meanwhile and its
 //! node may restart. A key that was changed back to the same value and expiry counts as unchanged, unless the
-//! client has read it in between:
+//! client has used it in between:
 //!
-//! - **WATCHED-1** A command of the client that reads watched keys compares them with their digests in its
-//!   own transaction. After a difference the key counts as changed, even if it is changed back before
-//!   `EXEC`. So all values that the client has read since `WATCH` are the present ones when the queue runs,
-//!   and the transaction is serializable.
-//! - **WATCHED-2** A watched key that the client itself writes before `EXEC` counts as changed.
+//! - **WATCHED-1** A command of the client with watched keys compares them with their digests in its own
+//!   transaction, before and after it runs. After a difference the key counts as changed, even if it is
+//!   changed back before `EXEC`. So all values that the client has read since `WATCH` are the present ones
+//!   when the queue runs, and the transaction is serializable.
+//! - **WATCHED-2** If the outcome of such a command is unknown, its watched keys count as changed.
 //!
 //! Commands over ranges of keys (`AZ.RANGE`, `SCAN`) do not compare.
 

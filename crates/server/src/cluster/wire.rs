@@ -61,6 +61,9 @@ pub(crate) enum Call {
     /// The prefix of `SCAN` cursors that the called node has assigned this number; the answer is an
     /// `Option<Bytes>`.
     CursorPrefix(u64),
+    /// A command with watched keys, outside of a queue. It runs in any case. The answer is its encoded reply,
+    /// and `true` if the watched keys had their digests before and after the command.
+    Watching { is_resp3: bool, command: Vec<Bytes>, watched: Watched },
 }
 
 /// Operation on the keys of a walk.
@@ -183,8 +186,10 @@ mod tests {
         };
         let commands = vec![arguments([&b"GET"[..], b"", &[0; 300]].into_iter())];
         let watched = vec![(Bytes(key(1)), None), (Bytes(key(2)), Some(Bytes(vec![7; 32])))];
+        let command = commands[0].clone();
+        let watching = Call::Watching { is_resp3: false, command, watched: watched.clone() };
         let commands = Call::Commands { is_resp3: true, is_queue: false, commands, watched };
-        for call in [Call::Walk(walk), commands, Call::CursorPrefix(1 << 29)] {
+        for call in [Call::Walk(walk), commands, Call::CursorPrefix(1 << 29), watching] {
             let bytes = encode(&call);
             assert_eq!(decode::<Call>(&bytes).expect("whole"), call);
             assert!(decode::<Call>(&bytes[..bytes.len() - 1]).is_err());

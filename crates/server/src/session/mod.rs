@@ -203,11 +203,7 @@ impl Session {
         let is_plain = self.queue.is_none() && matches!(self.open, Open::None);
         let of_cluster = shared.cluster.get().filter(|_| is_plain).zip(key_function(spec, request));
         if of_cluster.is_some() && self.uses_watched(spec, request) {
-            match (spec.is_write, group.is_open()) {
-                (true, _) => self.note_changed(spec, request),
-                (false, true) => return Begun::Retry, // GROUP-2
-                (false, false) => return Begun::Alone,
-            }
+            return if group.is_open() { Begun::Retry } else { Begun::Alone }; // GROUP-2
         }
         if of_cluster.is_some() && self.pipeline.must_come_before(spec, request) {
             return Begun::Through; // PIPELINE-2

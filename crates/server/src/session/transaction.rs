@@ -223,15 +223,15 @@ impl Session {
             && command::key_places(spec, request.len()).any(|at| is_watched(request.arg(at)))
     }
 
-    /// Records that the watched keys of a request have changed (WATCHED-2).
-    pub(super) fn note_changed(&mut self, spec: &Spec, request: Request<'_>) {
+    /// Records that the watched keys of a request have changed.
+    fn note_changed(&mut self, spec: &Spec, request: Request<'_>) {
         let keys = command::keys_of(spec, request);
         for (_, digest) in self.seen.iter_mut().filter(|(seen, _)| keys.contains(&seen.0.as_slice())) {
             *digest = CHANGED;
         }
     }
 
-    /// Runs a command that reads keys which this client watches in a cluster (WATCHED-1).
+    /// Runs a command with keys which this client watches in a cluster.
     pub(super) fn run_with_watched(
         &mut self,
         spec: &'static Spec,
@@ -239,17 +239,15 @@ impl Session {
     ) -> Result<Reply, CommandError> {
         let shared = Arc::clone(&self.shared);
         let cluster = shared.cluster.get().ok_or(CommandError::Alone)?;
-        let (keys, command) = (command::keys_of(spec, request), [(spec, request.to_owned())]);
+        let keys = command::keys_of(spec, request);
         let watched =
             self.seen.iter().filter(|(seen, _)| keys.contains(&seen.0.as_slice())).cloned().collect();
-        let replies = match cluster.run_queue(command.iter(), watched, self.protocol)? {
-            Some(replies) => replies,
-            None => {
-                self.note_changed(spec, request);
-                cluster.run_queue(command.iter(), Watched::new(), self.protocol)?.unwrap_or_default()
-            }
-        };
-        replies.into_iter().next().ok_or_else(no_reply)
+        let done = cluster.run_watching((spec, request), watched, self.protocol);
+        // WATCHED-1, WATCHED-2
+        if matches!(&done, Ok((_, false)) | Err(CommandError::Unknown(_))) {
+            self.note_changed(spec, request);
+        }
+        done.map(|(reply, _)| reply)
     }
 
     pub(super) fn unwatch(&mut self) -> Reply {

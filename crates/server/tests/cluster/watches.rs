@@ -83,6 +83,36 @@ fn exec_answers_nil_if_a_watched_key_was_read_while_it_had_another_value() {
 }
 
 #[test]
+fn an_own_write_counts_as_a_change_only_if_it_changes_a_watched_key() {
+    let nodes = Nodes::three();
+    for gateway in 0..3 {
+        let mut client = nodes.client(gateway);
+        let mut own = |requests: &[&str]| {
+            client.ask("DEL k l");
+            assert_eq!(client.ask("MSET i 1 j 1"), "OK");
+            assert_eq!(client.ask("WATCH i l"), "OK");
+            let replies: Vec<_> = requests.iter().map(|request| client.ask(request)).collect();
+            (replies.join(" "), transaction(&mut client, &["GET j"]))
+        };
+        let runs = |replies: &str| (replies.to_owned(), "[1]".to_owned());
+        let fails = |replies: &str| (replies.to_owned(), "nil-array".to_owned());
+        assert_eq!(own(&["SETNX i 2", "DEL l", "PERSIST i"]), runs(":0 :0 :0"));
+        assert_eq!(own(&["MSETNX i 2 l 2", "SET l 2 XX", "GETEX i"]), runs(":0 nil 1"));
+        assert_eq!(own(&["COPY i k", "GET k"]), runs(":1 1"), "the watched key is only read");
+        assert_eq!(own(&["INCR i"]), fails(":2"));
+        assert_eq!(own(&["INCR i", "DECR i"]), fails(":2 :1"), "the client has read 2");
+        assert_eq!(own(&["SETNX l 1"]), fails(":1"));
+        assert_eq!(own(&["GETDEL i"]), fails("1"));
+        let (refused, exec) = own(&["INCRBY i x"]);
+        assert!(refused.starts_with("-ERR value is not an integer"), "{refused}");
+        assert_eq!(exec, "[1]");
+        let (refused, exec) = own(&["DEL a i"]);
+        assert!(refused.starts_with("-CROSSNODE"), "{refused}");
+        assert_eq!(exec, "[1]");
+    }
+}
+
+#[test]
 fn what_is_watched_may_move_and_its_node_start_anew() {
     let mut nodes = Nodes::three();
     let mut client = nodes.client(0);
