@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use azekura_fatbtree::sim::{Cluster, ClusterOptions, Faults};
 use azekura_fatbtree::{
-    BuildOptions, Clock, Error, KeyRange, Node, Options, PageNo, PeId, Placement, Protocol, Rng, Work, build,
+    BuildOptions, Clock, Error, KeyRange, Node, Options, PageNo, PeId, Placement, Protocol, Rng, Target, Work,
+    build,
 };
 
 const SOURCE: PeId = PeId(0);
@@ -87,6 +88,39 @@ fn b4_a_crash_at_any_moment_of_a_move_leaves_the_leaf_whole_at_one_of_the_two() 
         }
     }
     assert!(undone > 5 && done > 5, "{undone} undone and {done} done: the moments lie on both sides");
+}
+
+/// A leaf with more bytes than a message between nodes is split by the move.
+#[test]
+fn a_leaf_too_large_for_a_message_is_split_and_the_part_with_the_key_moves() {
+    const LARGE: usize = (8 << 20) - 1024;
+    const ROWS: [(u8, usize); 3] = [(1, 1), (2, LARGE), (3, LARGE)];
+    let mut options = options(2);
+    options.node.leaf_bytes = 8 << 20;
+    let cluster = started(7, options);
+    let (source, receiver) = (cluster.running(SOURCE), cluster.running(RECEIVER));
+    let writer = Rc::clone(&source);
+    cluster.wait(async move {
+        // The third row makes the leaf too large. Both large rows are then in the right half, which is not
+        // counted before its next change.
+        for (key, bytes) in ROWS {
+            writer.write([key], Work::Put(vec![key; bytes])).await.expect("it runs");
+        }
+    });
+    let lows = |pe| cluster.running(pe).leaves().into_iter().map(|leaf| leaf.range.low).collect::<Vec<_>>();
+    assert_eq!(lows(SOURCE), [vec![], vec![2_u8]]);
+    let mover = Rc::clone(&receiver);
+    let request = async move { mover.call(Target::At(vec![3]), Work::Move { to: RECEIVER }).await };
+    cluster.wait(request).expect("both run");
+    cluster.executor().run_for(Duration::from_secs(1));
+    assert_eq!(lows(SOURCE), [vec![], vec![2_u8]]);
+    assert_eq!(lows(RECEIVER), [vec![3_u8], vec![128]]);
+    for (key, bytes) in ROWS {
+        let reader = Rc::clone(&receiver);
+        let value = cluster.wait(async move { reader.get([key]).await }).expect("both run");
+        assert_eq!(value.map(|value| value.len()), Some(bytes));
+    }
+    assert_eq!(cluster.verify(), Vec::<String>::new());
 }
 
 /// A write that waits for a leaf may find the leaf split when it gets the lock. Its key is then in the other

@@ -88,11 +88,12 @@ impl Node {
         Ok(())
     }
 
-    /// Splits a leaf at its middle, whatever its size.
-    pub(super) async fn halve(&self, page: PageNo) -> Result<(), MoveError> {
+    /// Splits a leaf that is too large for one move at its middle. Returns `too_large` if it has a single
+    /// row.
+    pub(super) async fn halve(&self, page: PageNo, too_large: MoveError) -> Result<(), MoveError> {
         let range = self.leaf(page).ok_or(MoveError::NotHere(page))?.range;
         let middle = self.go_ahead(self.store.weigh(range)).await?.middle;
-        self.split_leaf(page, middle.ok_or(MoveError::CannotSplit(page))?).await
+        self.split_leaf(page, middle.ok_or(too_large)?).await
     }
 
     /// Splits leaves until none of their parts has too many rows or bytes.

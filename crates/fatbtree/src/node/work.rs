@@ -184,11 +184,17 @@ impl Node {
         Ok(locked)
     }
 
-    /// Splits or moves a leaf at a client's request.
+    /// Splits or moves a leaf at a client's request. A leaf that is too large for one move is halved first.
+    /// Then the request searches its half.
     async fn change_leaf(&self, find: &Find, page: PageNo) -> bool {
         let done = match (&find.work, &find.target) {
             (Work::Move { to }, _) if *to == self.me => Ok(()),
-            (Work::Move { to }, _) => self.move_leaf(page, *to).await,
+            (Work::Move { to }, _) => match self.move_leaf(page, *to).await {
+                Err(error @ MoveError::TooLarge { .. }) => {
+                    self.halve(page, error).await.and(Err(MoveError::NotHere(page)))
+                }
+                done => done,
+            },
             (_, Target::At(key)) => self.split_leaf(page, key.clone()).await,
             (_, Target::Before(_)) => Err(MoveError::CannotSplit(page)),
         };

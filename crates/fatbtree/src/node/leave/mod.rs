@@ -179,7 +179,7 @@ impl Node {
 
     async fn give_away(&self, page: PageNo, to: PeId) -> Result<(), MoveError> {
         match self.move_leaf(page, to).await {
-            Err(MoveError::TooLarge { .. }) => self.halve(page).await,
+            Err(error @ MoveError::TooLarge { .. }) => self.halve(page, error).await,
             // The leaf was merged, or another request has moved it.
             Err(MoveError::NotHere(_)) => Ok(()),
             done => done,
