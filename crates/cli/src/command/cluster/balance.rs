@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use azekura_fatbtree::PeId;
@@ -14,6 +15,10 @@ use crate::{Outcome, progress};
 /// Number of attempts to move a leaf. A busy receiver may take longer than writers of a leaf are blocked.
 /// Then the leaf stays, and the move is tried again.
 const TRIES: usize = 20;
+/// Shortest and longest pause before a move is tried again. Each pause is twice the previous one. All attempts
+/// together outlast the detection of a node that is down for a moment.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const MOST_PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) fn balance(
     directory: &ClusterDirectory,
@@ -54,15 +59,22 @@ pub(super) fn balance(
 fn give(directory: &ClusterDirectory, key: &[u8], to: u16) -> Result<()> {
     let to = to.to_string();
     let request: [&[u8]; 4] = [b"AZ.CLUSTER", b"MOVE", key, to.as_bytes()];
-    for _ in 1..TRIES {
-        if directory.ask_any(&request).is_ok() {
-            return Ok(());
-        }
-    }
-    directory
-        .ask_any(&request)
+    retried(|| directory.ask_any(&request), std::thread::sleep)
         .map(drop)
         .with_context(|| format!("cannot move the leaf of {:?} to node {to}", key.escape_ascii().to_string()))
+}
+
+/// Repeats `attempt` up to [`TRIES`] times until it succeeds, with pauses in between.
+fn retried<T>(mut attempt: impl FnMut() -> Result<T>, mut sleep: impl FnMut(Duration)) -> Result<T> {
+    let mut pause = FIRST_PAUSE;
+    for _ in 1..TRIES {
+        if let Ok(done) = attempt() {
+            return Ok(done);
+        }
+        sleep(pause);
+        pause = (pause * 2).min(MOST_PAUSE);
+    }
+    attempt()
 }
 
 /// Returns the number of leaves of each node.
@@ -165,6 +177,24 @@ mod tests {
         let counts = counts(&owners, &[0, 2]);
         assert!(counts[&0].abs_diff(counts[&2]) <= 1);
         assert_eq!(planned(&[5, 5], &[1]), (vec![1, 1], 2));
+    }
+
+    #[test]
+    fn a_move_is_tried_again_after_growing_pauses() {
+        let (mut attempts, mut pauses) = (0, Vec::new());
+        let result = retried(
+            || {
+                attempts += 1;
+                if attempts < TRIES { Err(anyhow::anyhow!("busy")) } else { Ok(attempts) }
+            },
+            |pause| pauses.push(pause),
+        );
+        assert_eq!(result.ok(), Some(TRIES));
+        assert_eq!((pauses.len(), pauses[0], pauses[TRIES - 2]), (TRIES - 1, FIRST_PAUSE, MOST_PAUSE));
+        assert!(pauses.is_sorted() && pauses.iter().sum::<Duration>() > Duration::from_secs(5));
+        let mut waited = false;
+        assert_eq!(retried(|| Ok(1), |_| waited = true).ok(), Some(1));
+        assert!(!waited, "the first attempt succeeded");
     }
 
     #[test]
