@@ -145,6 +145,16 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// Returns `true` if the change was rolled back, and the store accepts it later: for example, when a full
+    /// disk has space again.
+    #[must_use]
+    pub fn is_rolled_back(&self) -> bool {
+        let Self::Database(error) = self else { return false };
+        matches!(error.kind(), azekura::ErrorKind::Busy | azekura::ErrorKind::Conflict)
+    }
+}
+
 /// The reason that bytes from another node were refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -112,7 +112,8 @@ async fn come_in(node: &NodeThread) -> TcpStream {
 async fn be_called(listener: &tokio::net::TcpListener) -> TcpStream {
     loop {
         let (mut stream, _) = listener.accept().await.expect("a call");
-        let answered = handshake::answer(&mut stream, ME, &key(), |pe| pe == NODE, async |_, _| true).await;
+        let answered =
+            handshake::answer(&mut stream, ME, &key(), |pe| pe == NODE, async |_, _| Some(true)).await;
         if let Ok(caller) = answered {
             assert_eq!(caller, NODE);
             return stream;

@@ -230,8 +230,8 @@ fn a_store_that_comes_back_after_its_loss_was_accepted_is_refused() {
     for pe in [PeId(0), PeId(2)] {
         let judge = cluster.running(pe);
         cluster.wait(async move {
-            assert!(judge.admits(lost, new).await);
-            assert!(!judge.admits(lost, old).await);
+            assert_eq!(judge.admits(lost, new).await, Some(true));
+            assert_eq!(judge.admits(lost, old).await, Some(false));
         });
     }
 }

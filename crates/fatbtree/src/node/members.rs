@@ -43,6 +43,9 @@ pub enum ListError {
          raise the version with each change, and give all nodes the same list"
     )]
     Changed(u64),
+    /// The store did not record the version of the list, for example because its disk is full.
+    #[error("the store did not record version {0} of the list of members; read the list again later")]
+    NotStored(u64),
 }
 
 /// Members as known to this node.
@@ -144,7 +147,7 @@ impl Node {
             let change = Change { list: Some(list.version), ..Change::default() };
             if let Err(error) = self.store.change(change).await {
                 self.fail(&error);
-                return Ok(());
+                return Err(ListError::NotStored(list.version));
             }
         }
         {
@@ -213,7 +216,7 @@ impl Node {
         }
         if !self.has_left(pe) {
             if let Err(error) = self.store.change(Change { left: Some(pe), ..Change::default() }).await {
-                return self.fail(&error);
+                return self.fail(&error); // unconfirmed, so the message is repeated
             }
             self.members.note_left(pe);
             tracing::info!(node = pe.0, "node has left the cluster");

@@ -383,10 +383,14 @@ impl Node {
         self.state.borrow().leaves.get(&page).cloned()
     }
 
-    /// Refuses all requests from now on, because the store failed in a structure change: memory and store may
-    /// differ.
+    /// Handles an error of the store in a structure change. If the change was rolled back, memory and store
+    /// agree, and the node continues without the change. Otherwise they may differ, and the node refuses all
+    /// requests from now on.
     fn fail(&self, error: &StoreError) {
-        self.refuse(error.to_string());
+        match error.is_rolled_back() {
+            true => tracing::warn!(node = self.me.0, reason = %error, "a structure change was rolled back"),
+            false => self.refuse(error.to_string()),
+        }
     }
 
     /// Refuses all requests from now on, for this reason.

@@ -167,13 +167,14 @@ impl Node {
     }
 
     /// Returns `true` if another node presents the store that is recorded for it. If no store is recorded,
-    /// records the name of a settled one.
-    pub async fn admits(&self, pe: PeId, shown: Credentials) -> bool {
+    /// records the name of a settled one. Returns `None` if this node's store cannot record it now.
+    pub async fn admits(&self, pe: PeId, shown: Credentials) -> Option<bool> {
         let known = self.state.borrow().met.get(&pe).copied();
         match known {
-            Some(birth) if birth == shown.birth => true,
-            Some(_) => shown.is_loss_accepted && !shown.is_settled,
-            None => !shown.is_settled || self.remember(pe, shown.birth).await,
+            Some(birth) if birth == shown.birth => Some(true),
+            Some(_) => Some(shown.is_loss_accepted && !shown.is_settled),
+            None if !shown.is_settled => Some(true),
+            None => self.remember(pe, shown.birth).await.then_some(true),
         }
     }
 
@@ -383,7 +384,8 @@ impl Node {
             false => self.inherit(&leaves, &forwarding, &decisions).await,
         };
         if let Err(error) = settled {
-            return self.fail(&error);
+            // Even if the last change was rolled back: the collected entries were used up.
+            return self.refuse(error.to_string());
         }
         {
             let mut state = self.state.borrow_mut();

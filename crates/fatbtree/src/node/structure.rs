@@ -9,7 +9,7 @@ use crate::lock_service::{Held, LockMode};
 use crate::node::state::Load;
 use crate::node::{MoveError, Node};
 use crate::page_service::Access;
-use crate::store::Change;
+use crate::store::{Change, Weight};
 
 /// A leaf that is too empty is compared with its neighbor once per this part of the maximum of rows that are
 /// removed from it, because the comparison reads both leaves.
@@ -113,13 +113,20 @@ impl Node {
         self.pages.lock().await;
         let held = self.go_ahead(self.locks.lock(page, LockMode::X)).await;
         let Some(old) = self.leaf(page) else { return Ok(None) };
-        let weight = self.go_ahead(self.store.weigh(old.range.clone())).await?;
+        let Some(weight) = self.size_of(old.range.clone()).await else { return Ok(None) };
         let load = Load::from(&weight);
         self.state.borrow_mut().loads.insert(page, load);
         let Some(middle) = weight.middle.filter(|_| load.is_more_than(&self.options)) else {
             return Ok(None);
         };
         self.split_at(held, &old, middle, load).await.map(Some)
+    }
+
+    /// Returns the size of a range. Returns `None` if its rows cannot be read: requests for these rows report
+    /// the error, and the leaf stays as it is.
+    async fn size_of(&self, range: KeyRange) -> Option<Weight> {
+        let weight = self.go_ahead(self.store.weigh(range)).await;
+        weight.inspect_err(|error| tracing::warn!(reason = %error, "cannot read the rows of a leaf")).ok()
     }
 
     /// Splits a locked leaf. Returns the right half.
@@ -160,7 +167,7 @@ impl Node {
             return Ok(());
         }
         let range = KeyRange { low: left.range.low.clone(), high: right.range.high.clone() };
-        let weight = self.go_ahead(self.store.weigh(range.clone())).await?;
+        let Some(weight) = self.size_of(range.clone()).await else { return Ok(()) };
         if weight.rows > self.options.leaf_rows * 3 / 4 || weight.bytes > self.options.leaf_bytes * 3 / 4 {
             // The estimates may be wrong: the rows are counted at the next change.
             let mut state = self.state.borrow_mut();

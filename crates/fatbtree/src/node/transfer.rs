@@ -66,6 +66,9 @@ pub enum MoveError {
     /// The receiver did not answer in time.
     #[error("{0} did not take the leaf in time")]
     NoAnswer(PeId),
+    /// The store of this node rolled the change back, for example because its disk is full.
+    #[error("the store rolled the change back: {0}")]
+    RolledBack(String),
     /// A store failed.
     #[error("the store of a node failed: {0}")]
     Store(String),
@@ -82,7 +85,8 @@ pub(super) const DECISIONS: PageNo = PageNo(0);
 
 impl From<StoreError> for MoveError {
     fn from(error: StoreError) -> Self {
-        Self::Store(error.to_string())
+        let (reason, is_rolled_back) = (error.to_string(), error.is_rolled_back());
+        if is_rolled_back { Self::RolledBack(reason) } else { Self::Store(reason) }
     }
 }
 
@@ -141,13 +145,17 @@ impl Node {
             return Err(MoveError::Declined(to));
         }
         let Some(page) = kept.flatten() else {
-            // MOVE-1: from here on the move counts as aborted.
-            self.state.borrow_mut().moving.remove(&id);
-            self.count(|counts| counts.moves_undone += 1);
-            self.send(to, &Message::Abort { id });
+            self.undo_move(id, to);
             return Err(MoveError::NoAnswer(to));
         };
         self.decide(id, head, to, page).await
+    }
+
+    /// Aborts a move that is not decided (MOVE-1).
+    fn undo_move(&self, id: MoveId, to: PeId) {
+        self.state.borrow_mut().moving.remove(&id);
+        self.count(|counts| counts.moves_undone += 1);
+        self.send(to, &Message::Abort { id });
     }
 
     /// Locks a leaf (X). On return no open transaction uses the leaf (OPEN-1), and no other thread serves it
@@ -185,6 +193,9 @@ impl Node {
         self.pages.fix(head.page, Access::Change).await;
         if let Err(error) = self.go_ahead(self.store.change(change)).await {
             self.fail(&error);
+            if error.is_rolled_back() {
+                self.undo_move(id, to);
+            }
             return Err(error.into());
         }
         {
@@ -234,10 +245,10 @@ impl Node {
                     if !node.state.borrow().staged.contains_key(&id) {
                         return;
                     }
-                    if node.has_left(id.source) {
-                        return node.abandon(id).await; // LEAVE-6
+                    match node.has_left(id.source) {
+                        true => node.abandon(id).await, // LEAVE-6
+                        false => node.send(id.source, &Message::Ask { id }),
                     }
-                    node.send(id.source, &Message::Ask { id });
                 }
             })
         });
@@ -307,7 +318,7 @@ impl Node {
             if let Some(staged) = staged
                 && let Err(error) = self.own(staged).await
             {
-                return self.fail(&error);
+                return self.fail(&error); // the source repeats the decision
             }
         }
         self.send(from, &Message::Installed { id });

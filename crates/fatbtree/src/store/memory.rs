@@ -35,6 +35,7 @@ struct Content {
     met: BTreeMap<PeId, u64>,
     left: BTreeSet<PeId>,
     list: u64,
+    is_full: bool,
 }
 
 impl Disk {
@@ -75,6 +76,11 @@ impl Disk {
         for head in heads {
             content.put(head);
         }
+    }
+
+    /// Fills the disk, or frees space again. A full disk refuses changes of structure.
+    pub fn fill(&self, is_full: bool) {
+        self.0.borrow_mut().is_full = is_full;
     }
 
     /// Loses all content. The disk is then a new store with the name `birth`.
@@ -279,6 +285,9 @@ impl LeafStore for MemoryStore {
 
     fn change(&self, change: Change) -> Task<'_, Result<(), StoreError>> {
         self.run(move |content| {
+            if content.is_full {
+                return Err(azekura::Error::LogFull { source: "no space left on device".into() }.into());
+            }
             content.change(change);
             Ok(())
         })

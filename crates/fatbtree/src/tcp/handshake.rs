@@ -128,6 +128,9 @@ pub enum HandshakeError {
     /// The peer has recorded another store of this node.
     #[error("{0} has recorded another store for this node; start this node with that store")]
     Displaced(PeId),
+    /// The store of this node cannot record the peer's store now, for example because its disk is full.
+    #[error("the store of this node cannot record the store of {0}; its disk may be full")]
+    NotRecorded(PeId),
 }
 
 /// First byte of the called node's last message.
@@ -179,7 +182,7 @@ pub async fn call(
 }
 
 /// Runs the called side: returns the caller's PE, if the caller is a member, has the key, and has a store
-/// that `admits` accepts.
+/// that `admits` accepts. If `admits` has no result, the handshake ends without a verdict.
 ///
 /// # Errors
 ///
@@ -189,7 +192,7 @@ pub async fn answer(
     me: Identity,
     key: &AuthKey,
     is_member: impl Fn(PeId) -> bool,
-    admits: impl AsyncFnOnce(PeId, Credentials) -> bool,
+    admits: impl AsyncFnOnce(PeId, Credentials) -> Option<bool>,
 ) -> Result<PeId, HandshakeError> {
     let (hello, other) = read_hello(stream).await?;
     let (verdict, error) = judge(me, &other, is_member);
@@ -217,6 +220,7 @@ pub async fn answer(
         return Err(HandshakeError::Key);
     }
     let is_admitted = admits(other.from, other.store).await;
+    let is_admitted = is_admitted.ok_or(HandshakeError::NotRecorded(other.from))?;
     let label = if is_admitted { ANSWERS } else { REFUSES };
     verdict[0] = if is_admitted { YES } else { OTHER_STORE };
     verdict[1..].copy_from_slice(&key.proof(label, &[&hello, &answer]));
@@ -273,7 +277,7 @@ mod tests {
         let (mut one, mut two) = tokio::io::duplex(64);
         let (ours, theirs) = (key(keys.0), key(keys.1));
         tokio::join!(async move { call(&mut one, caller, to, epoch, &ours).await }, async move {
-            answer(&mut two, CALLED, &theirs, |_| is_member, async |_, store| store == STORE).await
+            answer(&mut two, CALLED, &theirs, |_| is_member, async |_, store| Some(store == STORE)).await
         })
     }
 
@@ -343,7 +347,7 @@ mod tests {
             hello[at] ^= 0x40;
             let (mut one, mut two) = tokio::io::duplex(256);
             one.write_all(&hello).await.expect("room");
-            let refused = answer(&mut two, CALLED, &key(SAME.0), |_| true, async |_, _| true).await;
+            let refused = answer(&mut two, CALLED, &key(SAME.0), |_| true, async |_, _| Some(true)).await;
             assert_eq!(matches!(refused, Err(HandshakeError::Version { .. })), is_version, "{refused:?}");
             assert_eq!(matches!(refused, Err(HandshakeError::Stranger)), !is_version, "{refused:?}");
         }

@@ -260,10 +260,11 @@ impl Links {
         if let Some(offset) = offset {
             return Err(HandshakeError::Clock(link.pe, offset));
         }
-        if !node.admits(link.pe, shown).await {
-            return Err(HandshakeError::OtherStore(link.pe));
+        match node.admits(link.pe, shown).await {
+            Some(true) => Ok(stream),
+            Some(false) => Err(HandshakeError::OtherStore(link.pe)),
+            None => Err(HandshakeError::NotRecorded(link.pe)),
         }
-        Ok(stream)
     }
 }
 

@@ -132,7 +132,9 @@ impl Node {
             return self.send(from, &Message::DecommissionRefused { id, why });
         }
         if let Err(error) = self.keep_entries(route_entries).await {
-            return self.fail(&error);
+            self.fail(&error);
+            let why = DecommissionRefusal::NotReady(error.to_string());
+            return self.send(from, &Message::DecommissionRefused { id, why });
         }
         self.send(from, &Message::DecommissionAcknowledged { id, part });
     }

@@ -73,6 +73,7 @@ pub enum LeaveError {
 
 impl From<StoreError> for LeaveError {
     fn from(error: StoreError) -> Self {
-        Self::Store(error.to_string())
+        let (reason, is_rolled_back) = (error.to_string(), error.is_rolled_back());
+        if is_rolled_back { Self::NotReady(reason) } else { Self::Store(reason) }
     }
 }
