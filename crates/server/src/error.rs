@@ -63,6 +63,11 @@ pub(crate) enum CommandError {
         "ERR the reply would exceed {0} bytes; ask for less at once (LIMIT, COUNT), or raise --max-reply"
     )]
     ReplyTooLong(usize),
+    #[error(
+        "ERR nothing was changed: the reply would exceed {0} bytes, the most that another node sends; ask \
+         for less at once, or ask the node of the keys"
+    )]
+    AnswerTooLong(usize),
     #[error("ERR invalid cursor")]
     Cursor,
     #[error("ERR a bound must be - or +, or begin with [ (inclusive) or ( (exclusive)")]

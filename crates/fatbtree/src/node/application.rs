@@ -3,9 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::frame;
 use crate::key::{Key, KeyRange, Target};
-use crate::leaf::LeafHead;
 use crate::message::Find;
+use crate::node::Node;
 use crate::node::open::OpenTransaction;
 use crate::world::Task;
 
@@ -26,20 +27,33 @@ pub struct Asked {
     /// Time for which the client's node still waits for the answer. Do not begin to execute the request later
     /// (FIND-1).
     pub time_left: Duration,
+    /// Maximum size of the answer in bytes. A request with a longer answer must change nothing.
+    pub most_bytes: usize,
 }
+
+/// Maximum size of an answer to another node: a frame without the space for the other fields, of which the
+/// keys of the leaf's route entry are the largest.
+const MOST_ANSWER_BYTES: usize = frame::MAX_BYTES - (64 << 10);
 
 impl Asked {
     /// Creates the application's request from a request that has found its leaf.
     pub(super) fn at(
-        leaf: &LeafHead,
+        node: &Node,
+        range: KeyRange,
         find: &Find,
         is_write: bool,
         others: &[Key],
         bytes: &[u8],
-        time_left: Duration,
     ) -> Self {
-        let (target, range) = (find.target.clone(), leaf.range.clone());
-        Self { target, range, others: others.to_vec(), is_write, bytes: bytes.to_vec(), time_left }
+        Self {
+            target: find.target.clone(),
+            range,
+            others: others.to_vec(),
+            is_write,
+            bytes: bytes.to_vec(),
+            time_left: node.time_left(find),
+            most_bytes: if find.id.origin == node.me { usize::MAX } else { MOST_ANSWER_BYTES },
+        }
     }
 }
 

@@ -202,14 +202,7 @@ impl Node {
         let Work::AtNode { bytes, .. } = &find.work else { return self.lost(&find) };
         // No leaf is locked, so the application may use no keys.
         let range = KeyRange { low: Vec::new(), high: Some(Vec::new()) };
-        let asked = Asked {
-            target: find.target.clone(),
-            range,
-            others: Vec::new(),
-            is_write: false,
-            bytes: bytes.clone(),
-            time_left: self.time_left(&find),
-        };
+        let asked = Asked::at(self, range, &find, false, &[], bytes);
         let result = match self.application.run(asked).await {
             Ok(ran) => self.lasting(Ok(Answer::Ran(ran.bytes)), ran.durable).await,
             Err(RunError::Refused(reason)) => Err(Refusal::Store { pe: self.me, reason }),

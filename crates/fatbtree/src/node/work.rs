@@ -135,7 +135,7 @@ impl Node {
             Ok(locked) => locked,
             Err(refusal) => return Err(refusal).into(),
         };
-        let asked = Asked::at(leaf, find, *is_write, others, bytes, self.time_left(find));
+        let asked = Asked::at(self, leaf.range.clone(), find, *is_write, others, bytes);
         let ran = self.application.run(asked).await;
         match ran {
             Ok(ran) => Worked {

@@ -40,8 +40,8 @@ impl Node {
             return None;
         }
         let (target, range) = (Target::At(first.clone()), KeyRange::all());
-        let asked =
-            Asked { target, range, others: others.to_vec(), is_write: true, bytes, time_left: Duration::MAX };
+        let (others, time_left, most_bytes) = (others.to_vec(), Duration::MAX, usize::MAX);
+        let asked = Asked { target, range, others, is_write: true, bytes, time_left, most_bytes };
         let done = self.beside(entry, |node| {
             Box::pin(async move { node.parts().2.run(asked).await.map(|ran| ran.bytes) })
         });

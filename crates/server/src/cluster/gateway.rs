@@ -77,11 +77,17 @@ impl Cluster {
         if keys.is_empty() {
             return Ok(Some(Vec::new()));
         }
+        let count = commands.len();
         let call =
             Call::Commands { is_resp3: protocol == Protocol::Resp3, is_queue: true, commands, watched };
         let (target, work) = transaction(&keys, is_write, &call)?;
         let (answer, _) = self.ask(target, work)?;
-        replies(&answer)
+        let replies = replies(&answer)?;
+        match replies.as_deref() {
+            // The transaction as a whole was rolled back.
+            Some([Reply::Encoded(reply)]) if count > 1 => Err(error_in(reply).unwrap_or_else(no_reply)),
+            _ => Ok(replies),
+        }
     }
 
     /// Runs a command of a client that watches keys of the command. Returns the reply, and `true` if the
@@ -256,10 +262,13 @@ fn encoded_reply(answer: Answer) -> Result<Vec<u8>, CommandError> {
     let Answer::Ran(answer) = answer else { return Err(refusal(Error::Protocol)) };
     let reply = replies(&answer)?.and_then(|mut replies| replies.pop());
     let Some(Reply::Encoded(reply)) = reply else { return Err(no_reply()) };
-    match reply.strip_prefix(b"-").and_then(|rest| rest.strip_suffix(b"\r\n")) {
-        Some(error) => Err(CommandError::OfOwner(String::from_utf8_lossy(error).into_owned())),
-        None => Ok(reply),
-    }
+    error_in(&reply).map_or(Ok(reply), Err)
+}
+
+/// Returns the error that the owner has replied, if the reply is one.
+fn error_in(reply: &[u8]) -> Option<CommandError> {
+    let error = reply.strip_prefix(b"-")?.strip_suffix(b"\r\n")?;
+    Some(CommandError::OfOwner(String::from_utf8_lossy(error).into_owned()))
 }
 
 /// Adds the replies for some keys to the sum of the earlier replies. The error of a write contains the number

@@ -101,13 +101,12 @@ fn work(shared: &Shared, asked: &Asked) -> Result<Option<Done>, RunError> {
             let protocol = wire::protocol(*is_resp3);
             let parsed = parse(commands, asked).map_err(refused)?;
             check_watched(watched, asked).map_err(refused)?;
-            let todo = Todo { commands: &parsed, watched, is_write: asked.is_write, is_queue: *is_queue };
-            let (replies, growth) = match run_commands(shared, &todo, protocol, &mut pending) {
-                Attempted::Answered(replies, growth) => (Some(replies), growth),
-                Attempted::Outdated => (None, Growth::default()),
+            let todo = Todo { commands: &parsed, watched, asked, is_queue: *is_queue };
+            match run_commands(shared, &todo, protocol, &mut pending) {
+                Attempted::Answered(answer, growth) => (answer, growth),
+                Attempted::Outdated => (wire::encode(&None::<Replies>), Growth::default()),
                 Attempted::Met => return Ok(None),
-            };
-            (wire::encode(&replies), growth)
+            }
         }
         Call::Look => {
             let Target::At(key) = &asked.target else { return Err(refused(CommandError::Syntax)) };
@@ -133,7 +132,7 @@ fn work(shared: &Shared, asked: &Asked) -> Result<Option<Done>, RunError> {
             let parsed = parse(std::slice::from_ref(command), asked).map_err(refused)?;
             check_watched(watched, asked).map_err(refused)?;
             let protocol = wire::protocol(*is_resp3);
-            let todo = Todo { commands: &parsed, watched, is_write: asked.is_write, is_queue: false };
+            let todo = Todo { commands: &parsed, watched, asked, is_queue: false };
             let Some((reply, is_unchanged, growth)) = run_watching(shared, &todo, &mut pending) else {
                 return Ok(None);
             };
@@ -146,10 +145,11 @@ fn work(shared: &Shared, asked: &Asked) -> Result<Option<Done>, RunError> {
 pub(super) type Parsed = (&'static Spec, OwnedRequest);
 
 /// Commands of one transaction.
+#[derive(Clone, Copy)]
 struct Todo<'a> {
     commands: &'a [Parsed],
     watched: &'a [(Bytes, Fingerprint)],
-    is_write: bool,
+    asked: &'a Asked,
     is_queue: bool,
 }
 
@@ -190,8 +190,9 @@ pub(super) fn parse(commands: &[Vec<Bytes>], asked: &Asked) -> Result<Vec<Parsed
 
 /// Result of the commands of a transaction.
 enum Attempted {
-    /// One reply for each command, and the growth of the leaf.
-    Answered(Replies, Growth),
+    /// The encoded replies, one for each command, and the growth of the leaf. A single error if the whole
+    /// transaction was rolled back.
+    Answered(Vec<u8>, Growth),
     /// A watched key has changed, so no command was run.
     Outdated,
     /// The transaction conflicted with another one, and must be retried (OWNER-1).
@@ -199,9 +200,10 @@ enum Attempted {
 }
 
 fn run_commands(shared: &Shared, todo: &Todo<'_>, protocol: Protocol, pending: &mut Pending) -> Attempted {
-    let Todo { commands, watched, is_write, is_queue } = *todo;
+    let Todo { commands, watched, asked, is_queue } = *todo;
+    let encoded = |reply: Reply| encoded(reply, protocol);
     let done = shared.engine.attempt(LOCK_WAIT, pending, |keys| {
-        if !watched::are_unchanged(keys, watched, is_write)? {
+        if !watched::are_unchanged(keys, watched, asked.is_write)? {
             return Ok(None);
         }
         let mut replies = Vec::with_capacity(commands.len());
@@ -213,23 +215,29 @@ fn run_commands(shared: &Shared, todo: &Todo<'_>, protocol: Protocol, pending: &
                 done => done?,
             });
         }
-        Ok(Some((replies, Growth { rows: keys.added().records, bytes: keys.written_bytes() })))
-    });
-    let encoded = |reply: Reply| encoded(reply, protocol);
-    match done {
-        Ok(Some(Some((replies, growth)))) => {
-            Attempted::Answered(replies.into_iter().map(encoded).collect(), growth)
+        let replies: Replies = replies.into_iter().map(encoded).collect();
+        let answer = wire::encode(&Some(replies));
+        // An answer that cannot be sent must not hide that the commands have run.
+        if answer.len() > asked.most_bytes {
+            return Err(CommandError::AnswerTooLong(asked.most_bytes).into());
         }
+        Ok(Some((answer, Growth { rows: keys.added().records, bytes: keys.written_bytes() })))
+    });
+    match done {
+        Ok(Some(Some((answer, growth)))) => Attempted::Answered(answer, growth),
         Ok(Some(None)) => Attempted::Outdated,
         Ok(None) => Attempted::Met,
-        Err(error) => Attempted::Answered(vec![encoded(Reply::Error(error))], Growth::default()),
+        Err(error) => {
+            let error: Replies = vec![encoded(Reply::Error(error))];
+            Attempted::Answered(wire::encode(&Some(error)), Growth::default())
+        }
     }
 }
 
 /// Runs a command of a client that watches keys of the command (WATCHED-1). Returns the reply, `true` if the
 /// watched keys are unchanged, and the growth of the leaf. Returns `None` if the command must be retried.
 fn run_watching(shared: &Shared, todo: &Todo<'_>, pending: &mut Pending) -> Option<(Reply, bool, Growth)> {
-    let Todo { commands, watched, is_write, .. } = *todo;
+    let (Todo { commands, watched, .. }, is_write) = (*todo, todo.asked.is_write);
     let done = shared.engine.attempt(LOCK_WAIT, pending, |keys| {
         let was_unchanged = watched::are_unchanged(keys, watched, is_write)?;
         let (spec, request) = commands.first().ok_or(CommandError::Syntax)?;

@@ -11,7 +11,7 @@ use azekura_fatbtree::tcp::handshake::{self, HandshakeError, Identity};
 use azekura_fatbtree::{Credentials, ListMark, Message, PeId};
 
 use crate::nodes::{KEY, Nodes};
-use crate::support::wait_until;
+use crate::support::{Client, wait_until};
 
 const CLUSTER: u64 = 0xc1;
 
@@ -174,4 +174,28 @@ fn a_member_that_sends_rubbish_loses_its_connection_and_nothing_else() {
     assert_eq!(client.ask("GET q"), "1");
     assert_eq!(nodes.client(1).ask("GET a"), "nil");
     assert_eq!(nodes.told(0, "failure"), "");
+}
+
+/// An answer that does not fit into a message between nodes must not hide that a transaction has run.
+#[test]
+fn a_transaction_with_a_reply_too_long_for_a_message_changes_nothing() {
+    let nodes = Nodes::three();
+    let (mut gateway, mut owner) = (nodes.client(0), nodes.client(1));
+    let value = "x".repeat(4 << 20);
+    for key in ["h1", "h2", "h3", "h4"] {
+        assert_eq!(owner.ask(&format!("SET {key} {value}")), "OK");
+    }
+    let exec = |client: &mut Client| {
+        assert_eq!(client.ask("MULTI"), "OK");
+        for request in ["INCR hits", "GET h1", "GET h2", "GET h3", "GET h4"] {
+            assert_eq!(client.ask(request), "QUEUED");
+        }
+        client.ask("EXEC")
+    };
+    let refused = exec(&mut gateway);
+    assert!(refused.starts_with("-ERR nothing was changed: the reply would exceed"), "{refused:.200}");
+    assert_eq!(gateway.ask("GET hits"), "nil");
+    let done = exec(&mut owner);
+    assert!(done.starts_with("[:1 xxx"), "{done:.200}");
+    assert_eq!(gateway.ask("GET hits"), "1");
 }

@@ -52,7 +52,7 @@ impl Node {
         if self.open.lacks_any(id, &ranges) {
             return Err(self.end_outdated(id, work).await).into();
         }
-        let asked = Asked::at(leaf, find, is_write, others, bytes, self.time_left(find));
+        let asked = Asked::at(self, leaf.range.clone(), find, is_write, others, bytes);
         let mut stepped = work.step(asked).await;
         let durable = stepped.ran.as_mut().ok().and_then(|ran| ran.durable.take());
         let result = self.after_step(id, leaf.page, work, stepped).await;
