@@ -175,6 +175,26 @@ fn a_restored_store_is_not_answered_from_before_all_others_have_sent_their_entri
     assert_eq!(get(&cluster, receiver, moved).expect("its owner runs"), Some(vec![1]));
 }
 
+/// The keys would be unavailable, and lost when the old copy is replaced.
+#[test]
+fn a_node_that_refuses_all_requests_accepts_no_leaf() {
+    let cluster = Cluster::new(8, options());
+    cluster.start_all();
+    let (source, receiver) = (PeId(1), PeId(2));
+    restore_an_old_copy(&cluster, source, receiver);
+    let starting = cluster.clone();
+    cluster.wait(async move { starting.start_with_copy(source).await }).expect("it is accepted");
+    start(&cluster, receiver, false);
+    assert!(cluster.executor().run_until(|| cluster.running(source).failure().is_some()));
+    let number = (0..KEYS).find(|number| key(*number)[0] < 86).expect("a key of the first node");
+    let node = cluster.running(PeId(0));
+    let work = Work::Move { to: source };
+    let refused = cluster.wait(async move { node.call(Target::At(key(number)), work).await });
+    let Err(Error::NotMoved { reason, .. }) = refused else { panic!("{refused:?}") };
+    assert!(reason.contains("refuses all requests"), "{reason}");
+    assert_eq!(get(&cluster, PeId(0), number).expect("its owner runs"), Some(key(number)));
+}
+
 /// STORE-6: the rule concerns copies only, and each copy once.
 #[test]
 fn a_confirmed_or_accepted_copy_starts_like_any_store_while_another_node_is_down() {

@@ -57,8 +57,8 @@ pub enum MoveError {
     /// A running transaction uses the leaf, and did not end in time.
     #[error("a transaction uses {0}; try again")]
     InUse(PageNo),
-    /// The receiver is leaving the cluster.
-    #[error("{0} accepts no leaf: it leaves the cluster")]
+    /// The receiver is leaving the cluster, has not received its keys yet, or refuses all requests.
+    #[error("{0} accepts no leaf: it leaves the cluster, still needs its keys, or refuses all requests")]
     Declined(PeId),
     /// The receiver's clock differs too much, so the rows of the leaf could expire at a wrong time.
     #[error("{0}: {1}")]
@@ -272,11 +272,13 @@ impl Node {
     /// Stages a received leaf.
     pub(super) async fn stage(&self, from: PeId, mut staged: Staged) {
         let id = staged.id;
-        if from != id.source || !self.is_settled() {
-            return; // only the source may send its leaf; an unsettled node accepts none
+        if from != id.source {
+            return; // only the source may send its leaf
         }
-        // LEAVE-2.
-        let Some(_arrival) = self.leaving.let_come() else {
+        // STORE-2, LEAVE-2. A node that refuses all requests would make the keys unavailable. Its store may be
+        // an old copy that is replaced.
+        let may_come = self.is_settled() && self.failure().is_none();
+        let Some(_arrival) = may_come.then(|| self.leaving.let_come()).flatten() else {
             return self.send(from, &Message::Declined { id });
         };
         staged.head.page = self.state.borrow_mut().next_page();
