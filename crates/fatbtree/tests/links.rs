@@ -136,16 +136,21 @@ async fn ask(stream: &mut TcpStream, number: u64, work: Work) -> RequestId {
     id
 }
 
+/// Reads the next message of the node.
+async fn next_message(stream: &mut TcpStream) -> Message {
+    let mut head = [0; 4];
+    stream.read_exact(&mut head).await.expect("it goes on");
+    let mut body = vec![0; frame::length(head).expect("a frame")];
+    stream.read_exact(&mut body).await.expect("it goes on");
+    let (from, message) = frame::decode(&body, CLUSTER, 1).expect("a message");
+    assert_eq!(from, NODE);
+    message
+}
+
 /// Reads messages of the node until the answer to a request.
 async fn answer_to(stream: &mut TcpStream, id: RequestId) -> Answer {
     loop {
-        let mut head = [0; 4];
-        stream.read_exact(&mut head).await.expect("it goes on");
-        let mut body = vec![0; frame::length(head).expect("a frame")];
-        stream.read_exact(&mut body).await.expect("it goes on");
-        let (from, message) = frame::decode(&body, CLUSTER, 1).expect("a message");
-        assert_eq!(from, NODE);
-        match message {
+        match next_message(stream).await {
             Message::Answered { id: answered, result, .. } if answered == id => {
                 return result.expect("it is done");
             }
@@ -181,6 +186,21 @@ fn a_node_that_comes_is_called_at_once_and_what_it_asked_first_is_answered() {
             let mut from_node = be_called(&listener).await;
             assert_eq!(answer_to(&mut from_node, id).await, Answer::Done { existed: false });
             assert_eq!(link(&node).state, LinkState::Up);
+        });
+    });
+}
+
+/// The greeting at the start of the node was dropped when its calls failed.
+#[test]
+fn a_node_that_is_reached_for_the_first_time_after_failed_calls_is_greeted() {
+    one_of_four(|| {
+        let (node, listener) = node();
+        play(async {
+            let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
+            refuse_calls(&node, &listener).await;
+            let _to_node = come_in(&node).await;
+            let mut from_node = be_called(&listener).await;
+            while next_message(&mut from_node).await != Message::Hello {}
         });
     });
 }

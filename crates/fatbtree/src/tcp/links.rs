@@ -146,7 +146,7 @@ impl Links {
     }
 
     /// Adds a link to another node, or changes its address for the next call. `node` is notified each time
-    /// that the other node is reached again, and each time that the connection is lost.
+    /// that the other node is reached, and each time that the connection is lost.
     pub(super) fn add(self: &Rc<Self>, pe: PeId, address: SocketAddr, node: Weak<Node>) {
         if let Some(link) = self.links.borrow().get(&pe) {
             link.address.set(address);
@@ -207,9 +207,8 @@ impl Links {
             let has_come = link.comings.get() != comings;
             let state = match called {
                 Ok(Ok(stream)) => {
-                    if link.rise() > 1
-                        && let Some(node) = node.upgrade()
-                    {
+                    link.rise();
+                    if let Some(node) = node.upgrade() {
                         node.greet(link.pe);
                     }
                     let began = Instant::now();
@@ -314,13 +313,12 @@ impl Link {
         }
     }
 
-    /// Records a successful handshake. Returns the number of connections made so far.
-    fn rise(&self) -> u64 {
+    /// Records a successful handshake.
+    fn rise(&self) {
         let (connections, sent, dropped) = self.counts.get();
         self.counts.set((connections + 1, sent, dropped));
         self.state.replace(LinkState::Up);
         self.report();
-        connections + 1
     }
 
     /// Reports to the operator that a node was lost or is back.

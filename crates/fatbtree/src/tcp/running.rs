@@ -270,10 +270,6 @@ async fn begin(
     });
     let here = Rc::new(NodeContext::new(pe, node, links, Rc::clone(&acceptor)));
     here.learn_members(&members).await?;
-    // Messages during the start were dropped, because no links existed.
-    for member in members.nodes().iter().filter(|member| member.pe != pe) {
-        here.node.greet(member.pe);
-    }
     let listener = tokio::net::TcpListener::from_std(listener)?;
     tokio::task::spawn_local(acceptor.listen(listener));
     Ok(here)
