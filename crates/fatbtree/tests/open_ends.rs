@@ -24,9 +24,14 @@ type Answered = Result<(Answer, Option<RouteEntry>), Error>;
 /// Starts two nodes; the first one owns most keys that are used here. Returns the locks of the transactions
 /// too.
 fn started() -> (Cluster, Locks) {
+    started_with(Duration::ZERO)
+}
+
+fn started_with(store_delay: Duration) -> (Cluster, Locks) {
     let mut options = ClusterOptions::evenly(2);
     options.node.open_timeout = OPEN_TIMEOUT;
     options.node.request_timeout = LOCK_WAIT * 2;
+    options.store_delay = store_delay;
     let delay = Duration::from_micros(100);
     options.faults = Faults { least_delay: delay, most_delay: delay, lose_one_in: 0 };
     let (cluster, locks) = (Cluster::new(1, options), Locks::default());
@@ -105,6 +110,28 @@ fn who_changes_the_structure_does_not_wait_for_a_client() {
     cluster.executor().run_for(Duration::from_millis(10));
     assert!(matches!(*written.borrow(), Some(Ok(_))), "{written:?}");
     assert!(is_ended(end(&cluster, id, true), "delayed the split"));
+}
+
+/// OPEN-2: a split that waits for no transaction ends none, however long its store takes.
+#[test]
+fn a_split_in_a_slow_store_ends_no_transaction() {
+    let (cluster, _) = started_with(Duration::from_millis(400));
+    let coordinator = cluster.running(COORDINATOR);
+    let keys = Rc::clone(&coordinator);
+    cluster.wait(async move {
+        for key in 2..=5 {
+            keys.write([key], Work::Put(vec![key])).await.expect("it runs");
+        }
+    });
+    let id = opened(&cluster);
+    for middle in [5, 4, 3] {
+        let splitter = Rc::clone(&coordinator);
+        cluster
+            .wait(async move { splitter.split_leaf(splitter.leaves()[0].page, vec![middle]).await })
+            .expect("it has earlier keys");
+    }
+    assert_eq!((coordinator.open_transactions(), coordinator.leaves().len()), (1, 4));
+    end(&cluster, id, true).expect("it is open");
 }
 
 /// OPEN-3: a transaction with a lost client ends at its timeout, and not before.

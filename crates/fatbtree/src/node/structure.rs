@@ -54,13 +54,7 @@ impl Node {
         let known = self.state.borrow().loads.get(&page).copied();
         let load = match known {
             Some(load) => Load { rows: load.rows.saturating_add_signed(rows), bytes: load.bytes + bytes },
-            None => {
-                let range = self.leaf(page)?.range;
-                if self.open.touch(&range) {
-                    return None; // its rows may stay locked for long: it is counted after a later write
-                }
-                Load::from(&self.store.weigh(range).await.ok()?)
-            }
+            None => Load::from(&self.store.weigh(self.leaf(page)?.range).await.ok()?),
         };
         self.state.borrow_mut().loads.insert(page, load);
         Some(load)
@@ -83,7 +77,7 @@ impl Node {
         if old.range.low == middle {
             return Err(MoveError::CannotSplit(page));
         }
-        let weight = self.go_ahead(self.store.weigh(old.range.clone())).await?;
+        let weight = self.store.weigh(old.range.clone()).await?;
         self.split_at(held, &old, middle, Load::from(&weight)).await.inspect_err(|error| self.fail(error))?;
         Ok(())
     }
@@ -92,7 +86,7 @@ impl Node {
     /// row.
     pub(super) async fn halve(&self, page: PageNo, too_large: MoveError) -> Result<(), MoveError> {
         let range = self.leaf(page).ok_or(MoveError::NotHere(page))?.range;
-        let middle = self.go_ahead(self.store.weigh(range)).await?.middle;
+        let middle = self.store.weigh(range).await?.middle;
         self.split_leaf(page, middle.ok_or(too_large)?).await
     }
 
@@ -125,7 +119,7 @@ impl Node {
     /// Returns the size of a range. Returns `None` if its rows cannot be read: requests for these rows report
     /// the error, and the leaf stays as it is.
     async fn size_of(&self, range: KeyRange) -> Option<Weight> {
-        let weight = self.go_ahead(self.store.weigh(range)).await;
+        let weight = self.store.weigh(range).await;
         weight.inspect_err(|error| tracing::warn!(reason = %error, "cannot read the rows of a leaf")).ok()
     }
 

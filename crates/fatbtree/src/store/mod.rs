@@ -32,7 +32,7 @@ pub trait LeafStore {
     /// Returns up to `limit` rows of a range, from the end backward if `reverse`.
     fn rows(&self, range: KeyRange, limit: usize, reverse: bool) -> Task<'_, Result<Vec<Row>, StoreError>>;
 
-    /// Returns the size of a range.
+    /// Returns the size of a range. Waits for no transaction.
     fn weigh(&self, range: KeyRange) -> Task<'_, Result<Weight, StoreError>>;
 
     /// Changes the structure.

@@ -195,11 +195,6 @@ impl OpenTransactions {
         self.open.borrow().contains_key(&id)
     }
 
-    /// Returns `true` if a transaction that may hold locks has used keys of this range.
-    pub(super) fn touch(&self, range: &KeyRange) -> bool {
-        self.open.borrow().values().any(|open| !open.is_reader() && open.touches(range))
-    }
-
     /// Returns the reason that a transaction has ended or will end after its step; `None` if it stays open.
     fn why_over(&self, id: TransactionId) -> Option<String> {
         match self.open.borrow().get(&id) {
