@@ -77,8 +77,7 @@ impl Node {
         if old.range.low == middle {
             return Err(MoveError::CannotSplit(page));
         }
-        let weight = self.store.weigh(old.range.clone()).await?;
-        self.split_at(held, &old, middle, Load::from(&weight)).await.inspect_err(|error| self.fail(error))?;
+        self.split_at(held, &old, middle, None).await.inspect_err(|error| self.fail(error))?;
         Ok(())
     }
 
@@ -104,16 +103,24 @@ impl Node {
     /// Splits a leaf if it has too many rows or bytes. Returns the right half; `None` if the leaf is small
     /// enough or has a single row.
     async fn split(&self, page: PageNo) -> Result<Option<PageNo>, StoreError> {
-        self.pages.lock().await;
-        let held = self.go_ahead(self.locks.lock(page, LockMode::X)).await;
-        let Some(old) = self.leaf(page) else { return Ok(None) };
-        let Some(weight) = self.size_of(old.range.clone()).await else { return Ok(None) };
+        let Some(leaf) = self.leaf(page) else { return Ok(None) };
+        // Requests for the leaf continue while its rows are counted.
+        let Some(weight) = self.size_of(leaf.range).await else { return Ok(None) };
         let load = Load::from(&weight);
-        self.state.borrow_mut().loads.insert(page, load);
+        if self.leaf(page).is_some() {
+            self.state.borrow_mut().loads.insert(page, load);
+        }
         let Some(middle) = weight.middle.filter(|_| load.is_more_than(&self.options)) else {
             return Ok(None);
         };
-        self.split_at(held, &old, middle, load).await.map(Some)
+        self.pages.lock().await;
+        let held = self.go_ahead(self.locks.lock(page, LockMode::X)).await;
+        // Another task may have split, merged or moved the leaf meanwhile.
+        let old = self.leaf(page).filter(|leaf| leaf.range.contains(&middle) && leaf.range.low != middle);
+        match old {
+            Some(old) => self.split_at(held, &old, middle, Some(load)).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Returns the size of a range. Returns `None` if its rows cannot be read: requests for these rows report
@@ -123,13 +130,14 @@ impl Node {
         weight.inspect_err(|error| tracing::warn!(reason = %error, "cannot read the rows of a leaf")).ok()
     }
 
-    /// Splits a locked leaf. Returns the right half.
+    /// Splits a locked leaf. Returns the right half. Without a size of the leaf, both halves are counted
+    /// after their next change.
     async fn split_at(
         &self,
         held: Held,
         old: &LeafHead,
         middle: Vec<u8>,
-        load: Load,
+        load: Option<Load>,
     ) -> Result<PageNo, StoreError> {
         let right_page = self.state.borrow_mut().next_page();
         let (left, right) = old.halves(middle, right_page);
@@ -140,9 +148,11 @@ impl Node {
             let mut state = self.state.borrow_mut();
             state.put_leaf(self.me, left.clone());
             state.put_leaf(self.me, right.clone());
-            let (left_load, right_load) = load.halves();
-            state.loads.insert(left.page, left_load);
-            state.loads.insert(right.page, right_load);
+            state.loads.remove(&left.page);
+            if let Some((left_load, right_load)) = load.map(Load::halves) {
+                state.loads.insert(left.page, left_load);
+                state.loads.insert(right.page, right_load);
+            }
         }
         self.count(|counts| counts.splits += 1);
         drop(held);

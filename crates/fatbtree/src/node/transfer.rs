@@ -96,6 +96,10 @@ impl fmt::Display for MoveId {
     }
 }
 
+fn check_size(page: PageNo, bytes: usize) -> Result<(), MoveError> {
+    if bytes > MOST_BYTES { Err(MoveError::TooLarge { page, bytes }) } else { Ok(()) }
+}
+
 impl Node {
     /// Moves a leaf to another node. Returns when the move is decided.
     ///
@@ -114,6 +118,10 @@ impl Node {
         if let Some(offset) = self.clock_offset(to) {
             return Err(MoveError::Clock(to, offset));
         }
+        // A leaf may be too large for the memory. It is counted before its rows are locked and read.
+        let range = self.leaf(page).ok_or(MoveError::NotHere(page))?.range;
+        let weight = self.store.weigh(range).await?;
+        check_size(page, weight.bytes + weight.rows * LENGTH_BYTES)?;
         let (_held, head) = self.lock_to_move(page).await?;
         let moved = self.move_locked(&head, to).await;
         if moved.is_err() {
@@ -126,10 +134,7 @@ impl Node {
     async fn move_locked(&self, head: &LeafHead, to: PeId) -> Result<(), MoveError> {
         let page = head.page;
         let rows = self.go_ahead(self.store.rows(head.range.clone(), usize::MAX, false)).await?;
-        let bytes = rows.iter().map(|(key, value)| key.len() + value.len() + LENGTH_BYTES).sum();
-        if bytes > MOST_BYTES {
-            return Err(MoveError::TooLarge { page, bytes });
-        }
+        check_size(page, rows.iter().map(|(key, value)| key.len() + value.len() + LENGTH_BYTES).sum())?;
         let (id, slot) = {
             let mut state = self.state.borrow_mut();
             let id = MoveId { source: self.me, incarnation: state.incarnation, number: state.next_number() };
@@ -275,8 +280,8 @@ impl Node {
         if from != id.source {
             return; // only the source may send its leaf
         }
-        // STORE-2, LEAVE-2. A node that refuses all requests would make the keys unavailable. Its store may be
-        // an old copy that is replaced.
+        // STORE-2, LEAVE-2. A node that refuses all requests would make the keys unavailable. Its store may
+        // be an old copy that is replaced.
         let may_come = self.is_settled() && self.failure().is_none();
         let Some(_arrival) = may_come.then(|| self.leaving.let_come()).flatten() else {
             return self.send(from, &Message::Declined { id });

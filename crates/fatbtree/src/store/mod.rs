@@ -277,6 +277,22 @@ mod tests {
     }
 
     #[test]
+    fn a_range_of_many_rows_is_counted_and_has_a_middle() {
+        const ROWS: usize = 3 * 8192 + 5;
+        for (name, store) in stores() {
+            wait(store.recover(founding())).expect("fine");
+            let row = |number: usize| ((number as u32).to_be_bytes().to_vec(), vec![0]);
+            let rows = (0..ROWS).map(row).collect();
+            wait(store.change(Change { rows, ..Change::default() })).expect("fine");
+            let weight = wait(store.weigh(KeyRange::all())).expect("fine");
+            assert_eq!((weight.rows, weight.bytes), (ROWS, 5 * ROWS), "{name}");
+            let middle = weight.middle.expect("it has two rows");
+            let middle = u32::from_be_bytes(middle.try_into().expect("four bytes")) as usize;
+            assert!(middle.abs_diff(ROWS / 2) < 4, "{name}: {middle}");
+        }
+    }
+
+    #[test]
     fn rows_are_written_read_weighed_and_walked_both_ways() {
         for (name, store) in stores() {
             wait(store.recover(founding())).expect("fine");

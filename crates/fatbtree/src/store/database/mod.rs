@@ -16,7 +16,7 @@
 mod recovery;
 
 use std::fmt;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -38,6 +38,8 @@ const DECIDED: TableDefinition<[u8], [u8]> = TableDefinition::new("fat.decided")
 const FORWARDING: TableDefinition<[u8], [u8]> = TableDefinition::new("fat.given");
 const MET: TableDefinition<[u8], [u8]> = TableDefinition::new("fat.met");
 const LEFT: TableDefinition<[u8], [u8]> = TableDefinition::new("fat.left");
+/// Maximum of keys that are kept in memory to find the middle of a leaf.
+const MOST_SAMPLES: usize = 8192;
 const IDENTITY: &[u8] = b"identity";
 const SHARES: &[u8] = b"shares";
 const NEXT_PAGE: &[u8] = b"next_page";
@@ -203,16 +205,34 @@ impl Base {
     }
 
     /// Reads a snapshot, so this waits for no transaction, and no writer waits for it. Other threads may
-    /// write into the leaf meanwhile, so the result is an estimate.
+    /// write into the leaf meanwhile, so the result is an estimate. The memory is bounded, because a leaf may
+    /// have any size when a store becomes that of a node: if it has more rows than [`MOST_SAMPLES`], the
+    /// middle is chosen among every second key, every fourth, and so on.
     fn weigh(&self, range: &KeyRange) -> Result<Weight, Error> {
         if range.is_empty() {
             return Ok(Weight::default());
         }
         let snapshot = self.db.snapshot()?;
-        let rows = snapshot.table(&self.rows)?.range(bounds(range)).collect::<Result<Vec<_>, _>>()?;
-        let bytes = rows.iter().map(|(key, value)| key.len() + value.len()).sum();
-        let middle = (rows.len() > 1).then(|| rows[rows.len() / 2].0.clone());
-        Ok(Weight { rows: rows.len(), bytes, middle })
+        let (mut rows, mut bytes, mut step) = (0_usize, 0_usize, 1_usize);
+        let mut samples: Vec<Key> = Vec::new();
+        snapshot.table(&self.rows)?.for_each(bounds(range), |row| {
+            if rows.is_multiple_of(step) {
+                if samples.len() == MOST_SAMPLES {
+                    let mut is_kept = false;
+                    samples.retain(|_| {
+                        is_kept = !is_kept;
+                        is_kept
+                    });
+                    step *= 2;
+                }
+                samples.push(row.key_bytes().to_vec());
+            }
+            rows += 1;
+            bytes += row.key_bytes().len() + usize::try_from(row.value_ref().len()).unwrap_or(usize::MAX);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let middle = (rows > 1).then(|| samples.swap_remove(rows / 2 / step));
+        Ok(Weight { rows, bytes, middle })
     }
 
     fn change(&self, change: &Change) -> Result<(), Error> {
