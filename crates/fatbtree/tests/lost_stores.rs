@@ -175,6 +175,37 @@ fn a_restored_store_is_not_answered_from_before_all_others_have_sent_their_entri
     assert_eq!(get(&cluster, receiver, moved).expect("its owner runs"), Some(vec![1]));
 }
 
+/// STORE-6: a leaf moved to the node after its backup, from another node or back to it. Only the node that
+/// has moved it there knows.
+#[test]
+fn a_store_from_a_backup_that_lacks_a_move_to_it_is_not_answered_from() {
+    for moves_back in [false, true] {
+        let cluster = Cluster::new(9, options());
+        cluster.start_all();
+        fill(&cluster);
+        let (restored, other) = (PeId(1), PeId(2));
+        let first = if moves_back { 86..171 } else { 171..256 };
+        let number = (0..KEYS).find(|number| first.contains(&usize::from(key(*number)[0])));
+        let number = number.expect("a key of the node");
+        let backup = cluster.disk(restored).backup();
+        let to = if moves_back { vec![other, restored] } else { vec![restored] };
+        for to in to {
+            let node = cluster.running(PeId(0));
+            let moving = async move { node.call(Target::At(key(number)), Work::Move { to }).await.map(drop) };
+            cluster.wait(moving).expect("all run");
+            let node = cluster.running(PeId(0));
+            cluster.wait(async move { node.write(key(number), Work::Put(vec![1])).await }).expect("all run");
+        }
+        cluster.crash(restored);
+        cluster.disk(restored).restore(&backup);
+        start(&cluster, restored, false);
+        cluster.executor().run_for(Duration::from_secs(1));
+        let refused = get(&cluster, PeId(0), number);
+        let Err(Error::Store { reason, .. }) = refused else { panic!("{moves_back}: {refused:?}") };
+        assert!(reason.contains("after the copy here was made"), "{reason}");
+    }
+}
+
 /// The keys would be unavailable, and lost when the old copy is replaced.
 #[test]
 fn a_node_that_refuses_all_requests_accepts_no_leaf() {

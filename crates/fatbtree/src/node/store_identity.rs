@@ -26,9 +26,10 @@
 //!   was made before the leaf moved (I2). Without this, both nodes would serve the keys.
 //! - **STORE-6** A store that was restored from a backup, or compacted, may lack a move of one of its leaves.
 //!   Before its node serves a leaf, all other nodes have sent their route entries, and none of them is newer
-//!   than the leaf. For a leaf that has moved away, at least its owner has a newer entry (I2). Until then the
-//!   leaves are *withheld*, and the store counts as not settled (STORE-2). The operator may accept the copy
-//!   instead, for example while another node is down. A copy of the files of a store is not detected.
+//!   than the leaf. For a leaf that has moved away, at least its owner has a newer entry (I2). For a leaf
+//!   that has moved to this node since, also back to it, its last owner has one. Until then the leaves are
+//!   *withheld*, and the store counts as not settled (STORE-2). The operator may accept the copy instead, for
+//!   example while another node is down. A copy of the files of a store is not detected.
 //!
 //! A leaf that the lost store was moving away, and that its receiver has staged, belongs to the receiver
 //! unless a newer entry for its keys exists: no other node has the rows.
@@ -376,6 +377,16 @@ impl Node {
                 if let Some((old, newer)) = self.newer_than_one_of(&leaves) {
                     return self.refuse_as_old_copy(&old, &newer);
                 }
+                if let Some(newer) = self.arrived_after_copy(&leaves) {
+                    return self.refuse(format!(
+                        "a leaf with keys from {:?} on moved to {} at version {}, after the copy here was \
+                         made. Restore the newest store; or, if it is lost, serve an empty one with \
+                         --accept-loss",
+                        newer.range.low.escape_ascii().to_string(),
+                        self.me,
+                        newer.version
+                    ));
+                }
                 (leaves, Vec::new(), Vec::new())
             }
         };
@@ -414,6 +425,22 @@ impl Node {
                 route_entries(&part).find(|entry| entry.pe != self.me && entry.version > leaf.version)?;
             Some((leaf.clone(), newer))
         })
+    }
+
+    /// Returns a collected entry of a leaf that moved to this node, if the copied store, with these leaves,
+    /// does not know of that move: it lacks the leaf, or has the rows from before an earlier move away.
+    fn arrived_after_copy(&self, leaves: &[LeafHead]) -> Option<RouteEntry> {
+        let (state, heard) = (self.state.borrow(), self.store_identity.heard.borrow());
+        // The versions that the copy knows: of moves away, of its leaves, and of leaves that it has staged.
+        let mut own = state.forwarding.clone();
+        let staged = state.staged.values().map(|staged| (&staged.head, staged.head.version + 1));
+        for (head, version) in leaves.iter().map(|leaf| (leaf, leaf.version)).chain(staged) {
+            own.learn(&head.range, version, &PageCopy { pe: self.me, page: head.page });
+        }
+        let is_unknown = |entry: &RouteEntry| {
+            own.clip(&entry.range).pieces().iter().any(|piece| piece.version < entry.version)
+        };
+        route_entries(&heard.known).find(|entry| entry.pe == self.me && is_unknown(entry))
     }
 
     /// Computes from the collected entries: this node's leaves, the changed route entries of other nodes, and

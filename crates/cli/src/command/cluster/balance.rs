@@ -15,8 +15,8 @@ use crate::{Outcome, progress};
 /// Number of attempts to move a leaf. A busy receiver may take longer than writers of a leaf are blocked.
 /// Then the leaf stays, and the move is tried again.
 const TRIES: usize = 20;
-/// Shortest and longest pause before a move is tried again. Each pause is twice the previous one. All attempts
-/// together outlast the detection of a node that is down for a moment.
+/// Shortest and longest pause before a move is tried again. Each pause is twice the previous one. All
+/// attempts together outlast the detection of a node that is down for a moment.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MOST_PAUSE: Duration = Duration::from_millis(500);
 
