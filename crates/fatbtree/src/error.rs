@@ -146,12 +146,12 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Returns `true` if the change was rolled back, and the store accepts it later: for example, when a full
-    /// disk has space again.
+    /// Returns `true` if the change was rolled back, and the store accepts other changes: for example, the
+    /// disk is full, or a key is too long for the pages of the store.
     #[must_use]
     pub fn is_rolled_back(&self) -> bool {
-        let Self::Database(error) = self else { return false };
-        matches!(error.kind(), azekura::ErrorKind::Busy | azekura::ErrorKind::Conflict)
+        use azekura::ErrorKind::{Busy, Conflict, Invalid};
+        matches!(self, Self::Database(error) if matches!(error.kind(), Busy | Conflict | Invalid))
     }
 }
 

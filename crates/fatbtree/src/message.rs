@@ -338,8 +338,8 @@ pub enum Message {
         /// `false` if the sender has recorded another store.
         is_admitted: bool,
     },
-    /// The receiver of a leaf refuses it, because it is leaving, has no keys yet, or refuses all requests. It
-    /// has stored nothing.
+    /// The receiver of a leaf refuses it, because it is leaving, has no keys yet, refuses all requests, or
+    /// cannot store a key of the leaf. It has stored nothing.
     Declined {
         /// The move.
         id: MoveId,

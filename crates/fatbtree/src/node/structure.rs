@@ -71,6 +71,10 @@ impl Node {
         if self.is_coupled() {
             return Err(MoveError::Protocol);
         }
+        let (len, most) = (middle.len(), self.store.max_key_bytes());
+        if len > most {
+            return Err(MoveError::KeyTooLong(len, most));
+        }
         let held = self.go_ahead(self.locks.lock(page, LockMode::X)).await;
         let old = self.leaf(page).filter(|leaf| leaf.range.contains(&middle));
         let old = old.ok_or(MoveError::NotHere(page))?;

@@ -42,6 +42,9 @@ pub enum MoveError {
     /// The leaf begins with the key, so the left half would be empty.
     #[error("{0} begins with this key; split it at a later one")]
     CannotSplit(PageNo),
+    /// The key is too long for the store, so that no move of a leaf that begins with it could be recorded.
+    #[error("a key of {0} bytes is too long for the store; a leaf begins with at most {1} bytes")]
+    KeyTooLong(usize, usize),
     /// The paper's protocols do not move leaves.
     #[error("leaves are moved, and split on demand, by the lazy protocol only")]
     #[cfg(feature = "baseline-protocols")]
@@ -57,8 +60,12 @@ pub enum MoveError {
     /// A running transaction uses the leaf, and did not end in time.
     #[error("a transaction uses {0}; try again")]
     InUse(PageNo),
-    /// The receiver is leaving the cluster, has not received its keys yet, or refuses all requests.
-    #[error("{0} accepts no leaf: it leaves the cluster, still needs its keys, or refuses all requests")]
+    /// The receiver is leaving the cluster, has not received its keys yet, refuses all requests, or has
+    /// smaller pages than a key of the leaf needs.
+    #[error(
+        "{0} does not accept the leaf: it leaves the cluster, still needs its keys, refuses all requests, or \
+         its pages are too small for a key of the leaf"
+    )]
     Declined(PeId),
     /// The receiver's clock differs too much, so the rows of the leaf could expire at a wrong time.
     #[error("{0}: {1}")]
@@ -281,8 +288,8 @@ impl Node {
             return; // only the source may send its leaf
         }
         // STORE-2, LEAVE-2. A node that refuses all requests would make the keys unavailable. Its store may
-        // be an old copy that is replaced.
-        let may_come = self.is_settled() && self.failure().is_none();
+        // be an old copy that is replaced. A leaf that does not fit into the store could not be installed.
+        let may_come = self.is_settled() && self.failure().is_none() && self.can_store(&staged);
         let Some(_arrival) = may_come.then(|| self.leaving.let_come()).flatten() else {
             return self.send(from, &Message::Declined { id });
         };
@@ -296,6 +303,12 @@ impl Node {
         self.state.borrow_mut().staged.insert(id, staged);
         self.send(from, &Message::Kept { id, page });
         self.ask_for_decision(id);
+    }
+
+    /// Returns `true` if no key of a leaf is too long for the store. Stores may have different page sizes.
+    fn can_store(&self, Staged { head, rows, .. }: &Staged) -> bool {
+        let most = self.store.max_key_bytes();
+        head.range.low.len() <= most && rows.iter().all(|(key, _)| key.len() <= most)
     }
 
     /// Answers a receiver that requests the decision.

@@ -279,6 +279,10 @@ impl LeafStore for MemoryStore {
         })
     }
 
+    fn max_key_bytes(&self) -> usize {
+        usize::MAX
+    }
+
     fn weigh(&self, range: KeyRange) -> Task<'_, Result<Weight, StoreError>> {
         self.run(move |content| Ok(content.weigh(&range)))
     }

@@ -35,6 +35,9 @@ pub trait LeafStore {
     /// Returns the size of a range. Waits for no transaction.
     fn weigh(&self, range: KeyRange) -> Task<'_, Result<Weight, StoreError>>;
 
+    /// Returns the length of the longest key of a row, in bytes.
+    fn max_key_bytes(&self) -> usize;
+
     /// Changes the structure.
     fn change(&self, change: Change) -> Task<'_, Result<(), StoreError>>;
 }

@@ -334,4 +334,8 @@ impl Attachments for AttachedRows {
     fn attach(&self, tx: &azekura::Transaction, left: &[Row], arrived: &[Row]) -> Result<(), azekura::Error> {
         keyspace::attach(tx, left, arrived)
     }
+
+    fn longer_by(&self) -> usize {
+        keyspace::EXPIRY_BYTES
+    }
 }

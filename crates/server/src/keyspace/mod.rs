@@ -512,10 +512,12 @@ impl<'tx> Keyspace<'tx> {
     }
 }
 
-/// Returns the length of the longest key in bytes. The row in `redis.expiry` has 8 bytes more than the key,
-/// so that every key that can be stored can expire.
+/// Bytes by which the row in `redis.expiry` is longer than the key.
+pub(crate) const EXPIRY_BYTES: usize = size_of::<u64>();
+
+/// Returns the length of the longest key in bytes: every key that can be stored can expire.
 pub(crate) fn max_key_bytes(db: &azekura::Database) -> usize {
-    db.max_key_bytes().saturating_sub(size_of::<u64>())
+    db.max_key_bytes().saturating_sub(EXPIRY_BYTES)
 }
 
 /// Prepares the tables before the server starts.

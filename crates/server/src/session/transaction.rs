@@ -190,8 +190,8 @@ impl Session {
         let shared = &self.shared;
         let max_key_bytes = shared.engine.context.max_key_bytes;
         for key in request.from(1) {
-            // A key that is too long to exist never changes.
-            if key.len() > max_key_bytes {
+            // A key that is too long to exist never changes. Another node may have larger pages.
+            if key.len() > max_key_bytes && shared.cluster.get().is_none() {
                 continue;
             }
             if self.watched.contains(key) || self.seen.iter().any(|(seen, _)| seen.0 == key) {

@@ -74,6 +74,11 @@ pub trait Attachments: Send + Sync {
     ///
     /// An error rolls back the whole change.
     fn attach(&self, tx: &Transaction, left: &[Row], arrived: &[Row]) -> Result<(), Error>;
+
+    /// Returns the bytes by which the key of an attached row is longer than that of its row.
+    fn longer_by(&self) -> usize {
+        0
+    }
 }
 
 /// An application without attached rows.
@@ -340,6 +345,10 @@ impl LeafStore for DatabaseStore {
 
     fn rows(&self, range: KeyRange, limit: usize, reverse: bool) -> Task<'_, Result<Vec<Row>, StoreError>> {
         self.run(move |base| Ok(base.rows(&range, limit, reverse)?))
+    }
+
+    fn max_key_bytes(&self) -> usize {
+        self.base.db.max_key_bytes().saturating_sub(self.base.attachments.longer_by())
     }
 
     fn weigh(&self, range: KeyRange) -> Task<'_, Result<Weight, StoreError>> {
