@@ -57,6 +57,7 @@ mod transfer;
 mod work;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -161,6 +162,8 @@ pub struct Node {
     application: Rc<dyn Application>,
     locks: LockService,
     state: RefCell<State>,
+    /// Leaves that a task counts.
+    counted: RefCell<BTreeSet<PageNo>>,
     /// Notified when a received leaf was installed or dropped.
     changed: Notify,
     store_identity: StoreIdentity,
@@ -219,6 +222,7 @@ impl Node {
             application,
             locks: LockService::default(),
             state: RefCell::new(state),
+            counted: RefCell::default(),
             changed: Notify::default(),
             store_identity,
             local_keys,

@@ -15,7 +15,25 @@ use crate::store::{Change, Weight};
 /// removed from it, because the comparison reads both leaves.
 const MERGE_TRIES: usize = 32;
 
+/// A leaf that a task counts, and perhaps splits. Until this is dropped, no other task counts the leaf.
+struct Counting<'a> {
+    node: &'a Node,
+    page: PageNo,
+}
+
+impl Drop for Counting<'_> {
+    fn drop(&mut self) {
+        self.node.counted.borrow_mut().remove(&self.page);
+    }
+}
+
 impl Node {
+    /// Begins to count a leaf. Returns `None` if another task counts it: the next growth is a new occasion.
+    fn count_leaf(&self, page: PageNo) -> Option<Counting<'_>> {
+        let is_first = self.counted.borrow_mut().insert(page);
+        is_first.then(|| Counting { node: self, page })
+    }
+
     /// Splits or merges a leaf after a write that added `rows` rows and `bytes` bytes, if the leaf is too
     /// full or too empty.
     pub(super) async fn keep_balance(&self, page: PageNo, rows: isize, bytes: usize) {
@@ -48,13 +66,15 @@ impl Node {
         load.rows == 0 || load.rows / step != before / step
     }
 
-    /// Returns the estimated size of a leaf after a change. A split or a merge counts the rows again under
-    /// the leaf's lock.
+    /// Returns the estimated size of a leaf after a change. A split or a merge counts the rows again.
     pub(super) async fn recount(&self, page: PageNo, rows: isize, bytes: usize) -> Option<Load> {
         let known = self.state.borrow().loads.get(&page).copied();
         let load = match known {
             Some(load) => Load { rows: load.rows.saturating_add_signed(rows), bytes: load.bytes + bytes },
-            None => Load::from(&self.store.weigh(self.leaf(page)?.range).await.ok()?),
+            None => {
+                let _counting = self.count_leaf(page)?;
+                Load::from(&self.store.weigh(self.leaf(page)?.range).await.ok()?)
+            }
         };
         self.state.borrow_mut().loads.insert(page, load);
         Some(load)
@@ -105,9 +125,9 @@ impl Node {
     }
 
     /// Splits a leaf if it has too many rows or bytes. Returns the right half; `None` if the leaf is small
-    /// enough or has a single row.
+    /// enough or has a single row, or if another task counts it.
     async fn split(&self, page: PageNo) -> Result<Option<PageNo>, StoreError> {
-        let Some(leaf) = self.leaf(page) else { return Ok(None) };
+        let (Some(leaf), Some(_counting)) = (self.leaf(page), self.count_leaf(page)) else { return Ok(None) };
         // Requests for the leaf continue while its rows are counted.
         let Some(weight) = self.size_of(leaf.range).await else { return Ok(None) };
         let load = Load::from(&weight);
