@@ -161,6 +161,9 @@ impl Node {
                 Some(Reply { result: Err(Refusal::NotMoved { pe, reason }), .. }) => {
                     return Err(Error::NotMoved { pe, reason });
                 }
+                Some(Reply { result: Err(Refusal::Failed { pe, reason }), .. }) if !work.is_write() => {
+                    return Err(Error::Store { pe, reason });
+                }
                 Some(Reply { result: Err(Refusal::Failed { pe, reason }), .. }) => {
                     return Err(Error::Unknown { reason: format!("the store of {pe}: {reason}") });
                 }

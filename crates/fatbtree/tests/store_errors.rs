@@ -1,10 +1,13 @@
-//! A full disk at one node. The store rolls back changes of structure, and the node continues without them.
+//! Errors of a node's store. With a full disk it rolls back changes of structure, and the node continues
+//! without them.
 
 use std::rc::Rc;
 use std::time::Duration;
 
 use azekura_fatbtree::sim::{Cluster, ClusterOptions, Faults};
-use azekura_fatbtree::{Credentials, Error, MoveError, PeId, Work};
+use azekura_fatbtree::{
+    Application, Asked, Credentials, Error, MoveError, PeId, Ran, RunError, Target, Task, Work,
+};
 
 const SOURCE: PeId = PeId(0);
 const RECEIVER: PeId = PeId(1);
@@ -23,6 +26,31 @@ fn started() -> Cluster {
     let cluster = Cluster::new(5, options);
     cluster.start_all();
     cluster
+}
+
+/// An application with a store that fails during each request.
+struct Failing;
+
+impl Application for Failing {
+    fn run(&self, _: Asked) -> Task<'_, Result<Ran, RunError>> {
+        Box::pin(std::future::ready(Err(RunError::Failed("the log failed".to_owned()))))
+    }
+}
+
+#[test]
+fn only_a_write_has_an_unknown_outcome_after_a_failure_of_the_store() {
+    let cluster = Cluster::new(6, ClusterOptions::evenly(2));
+    cluster.set_application(Box::new(|_, _| Rc::new(Failing)));
+    cluster.start_all();
+    for is_write in [false, true] {
+        let node = cluster.running(RECEIVER);
+        let work = Work::Run { is_write, others: Vec::new(), bytes: Vec::new() };
+        let failed = cluster.wait(async move { node.call(Target::At(vec![1]), work).await });
+        match is_write {
+            true => assert!(matches!(failed, Err(Error::Unknown { .. })), "{failed:?}"),
+            false => assert!(matches!(failed, Err(Error::Store { pe: SOURCE, .. })), "{failed:?}"),
+        }
+    }
 }
 
 fn put(cluster: &Cluster, key: u8) {
