@@ -4,7 +4,8 @@
 //! A node is one task queue on one thread. Every wait, for a lock, an answer or the store, is a future and
 //! never blocks a thread (hazard B5).
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -137,26 +138,74 @@ impl<T> Slot<T> {
 #[derive(Default)]
 pub(crate) struct Notify {
     calls: Cell<u64>,
-    wakers: std::cell::RefCell<Vec<Waker>>,
+    next_waiter: Cell<u64>,
+    /// One waker for each waiting [`Notified`], by its number.
+    wakers: RefCell<BTreeMap<u64, Waker>>,
+}
+
+/// A future that ends with the next notification after its creation. Dropping it removes its waker: a task
+/// may wait repeatedly, with a time limit, for a notification that never comes.
+pub(crate) struct Notified<'a> {
+    notify: &'a Notify,
+    seen: u64,
+    number: u64,
 }
 
 impl Notify {
     pub(crate) fn notify_waiters(&self) {
         self.calls.set(self.calls.get() + 1);
-        for waker in self.wakers.take() {
+        for waker in self.wakers.take().into_values() {
             waker.wake();
         }
     }
 
     /// Waits for the next notification after this call.
-    pub(crate) fn notified(&self) -> impl Future<Output = ()> {
-        let seen = self.calls.get();
-        std::future::poll_fn(move |cx| {
-            if self.calls.get() != seen {
-                return Poll::Ready(());
-            }
-            self.wakers.borrow_mut().push(cx.waker().clone());
-            Poll::Pending
-        })
+    pub(crate) fn notified(&self) -> Notified<'_> {
+        let number = self.next_waiter.get();
+        self.next_waiter.set(number + 1);
+        Notified { notify: self, seen: self.calls.get(), number }
+    }
+}
+
+impl Future for Notified<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.notify.calls.get() != self.seen {
+            return Poll::Ready(());
+        }
+        let former = self.notify.wakers.borrow_mut().insert(self.number, cx.waker().clone());
+        drop(former); // not while the map is borrowed
+        Poll::Pending
+    }
+}
+
+impl Drop for Notified<'_> {
+    fn drop(&mut self) {
+        let waker = self.notify.wakers.borrow_mut().remove(&self.number);
+        drop(waker); // not while the map is borrowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notification_reaches_each_waiter_and_waiters_that_gave_up_leave_nothing() {
+        let (notify, mut cx) = (Notify::default(), Context::from_waker(Waker::noop()));
+        for _ in 0..1000 {
+            let mut waiting = notify.notified();
+            assert!(Pin::new(&mut waiting).poll(&mut cx).is_pending());
+            assert!(Pin::new(&mut waiting).poll(&mut cx).is_pending());
+            assert_eq!(notify.wakers.borrow().len(), 1);
+        }
+        assert!(notify.wakers.borrow().is_empty());
+        let (mut one, mut two) = (notify.notified(), notify.notified());
+        assert!(Pin::new(&mut one).poll(&mut cx).is_pending());
+        notify.notify_waiters();
+        assert!(Pin::new(&mut one).poll(&mut cx).is_ready());
+        assert!(Pin::new(&mut two).poll(&mut cx).is_ready(), "it was created before");
+        assert!(Pin::new(&mut notify.notified()).poll(&mut cx).is_pending());
     }
 }
