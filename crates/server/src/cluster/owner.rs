@@ -153,9 +153,10 @@ struct Todo<'a> {
     is_queue: bool,
 }
 
-/// Returns `true` if the leaf of a key is locked for a request.
+/// Returns `true` if the leaf of a key is locked for a request. The other keys of the request are in order.
 fn is_locked(asked: &Asked, key: &[u8]) -> bool {
-    asked.range.contains(key) || asked.others.iter().any(|other| other == key)
+    let is_other = || asked.others.binary_search_by(|other| other.as_slice().cmp(key)).is_ok();
+    asked.range.contains(key) || is_other()
 }
 
 /// Refuses watched keys of leaves that are not locked.

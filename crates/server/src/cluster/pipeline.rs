@@ -50,6 +50,8 @@ impl KeyRequest {
 #[derive(Debug, Default)]
 pub(crate) struct Pipeline {
     entries: Vec<Entry>,
+    /// The keys of the requests; `true` if a request may change the key.
+    keys: HashMap<Vec<u8>, bool>,
     bytes: usize,
 }
 
@@ -66,6 +68,10 @@ pub(crate) type Replied = (Option<usize>, Result<Reply, CommandError>);
 impl Pipeline {
     pub(crate) fn add(&mut self, request: KeyRequest) {
         self.bytes += request.request.as_request().kept_bytes();
+        for key in request.keys() {
+            self.bytes += key.len() + size_of::<(Vec<u8>, bool)>();
+            *self.keys.entry(key.to_vec()).or_default() |= request.spec.is_write;
+        }
         self.entries.push(Entry::Request(request));
     }
 
@@ -77,16 +83,9 @@ impl Pipeline {
 
     /// Returns `true` if a request must not overtake a request of the pipeline (PIPELINE-2).
     pub(crate) fn must_come_before(&self, spec: &Spec, request: Request<'_>) -> bool {
-        let shares_a_key = |earlier: &KeyRequest| {
-            let before = earlier.request.as_request();
-            command::key_places(earlier.spec, before.len()).any(|at| {
-                command::key_places(spec, request.len()).any(|own| before.arg(at) == request.arg(own))
-            })
-        };
-        self.entries.iter().any(|entry| match entry {
-            Entry::Request(earlier) => (spec.is_write || earlier.spec.is_write) && shares_a_key(earlier),
-            Entry::Done(_) => false,
-        })
+        let must_wait_for = |key: &[u8]| self.keys.get(key).is_some_and(|writes| *writes || spec.is_write);
+        !self.keys.is_empty()
+            && command::key_places(spec, request.len()).any(|at| must_wait_for(request.arg(at)))
     }
 
     /// Returns `true` if the pipeline accepts no more requests (PIPELINE-3).
@@ -215,6 +214,30 @@ mod tests {
         assert_eq!(waves_of(&["GET a", "GET a", "SET a 1", "GET a", "GET a"]), [0, 0, 1, 2, 2]);
         assert_eq!(waves_of(&["SET a 1", "MSET a 2 b 2", "GET b", "SET c 1", "DEL b c"]), [0, 1, 2, 0, 3]);
         assert_eq!(waves_of(&["GET a", "SET b 1", "RENAME a b", "GET b", "GET a"]), [0, 0, 1, 2, 2]);
+    }
+
+    #[test]
+    fn a_request_waits_for_the_pipeline_if_it_shares_a_key_that_one_of_both_may_change() {
+        let mut pipeline = Pipeline::default();
+        for request in requests(&["GET a", "MSET b 1 c 1", "MGET c d"]) {
+            pipeline.add(request);
+        }
+        let waits = |line: &str| {
+            let later = requests(&[line]).remove(0);
+            pipeline.must_come_before(later.spec, later.request.as_request())
+        };
+        for (line, expected) in [
+            ("GET a", false),
+            ("SET a 1", true),
+            ("GET b", true),
+            ("MGET d a", false),
+            ("MGET e c", true),
+            ("DEL e d", true),
+            ("SET e 1", false),
+            ("MSET 1 a", false),
+        ] {
+            assert_eq!(waits(line), expected, "{line}");
+        }
     }
 
     #[test]
