@@ -217,9 +217,11 @@ impl Server {
         self.node.as_ref().map(NodeThread::address)
     }
 
-    /// Stops in order. Blocks until the accepted requests are answered, at most
-    /// [`drain_timeout`](ServerOptions::drain_timeout). The store stays open for its other handles. The last
-    /// handle closes the store, and [`Database::close`] returns the error if closing fails.
+    /// Stops in order. Blocks until the accepted requests are answered. After
+    /// [`drain_timeout`](ServerOptions::drain_timeout) the remaining connections are closed. Their requests
+    /// and then the threads of the server have half of that time each to end. The store stays open for its
+    /// other handles. The last handle closes the store, and [`Database::close`] returns the error if closing
+    /// fails.
     ///
     /// # Errors
     ///
@@ -237,10 +239,11 @@ impl Server {
             // The panic hook has reported a panic of the thread.
             let _ = thread.join();
         }
-        let cut_off = shared.clients.drain(shared.options.drain_timeout);
+        let limit = shared.options.drain_timeout;
+        let cut_off = shared.clients.drain(limit);
         // Connections that `drain` has cut off end soon.
-        shared.clients.wait_for_none(CUT_OFF);
-        self.pool.stop(CUT_OFF);
+        shared.clients.wait_for_none(limit / 2);
+        self.pool.stop(limit / 2);
         if let Some(node) = self.node.take() {
             node.stop();
         }
@@ -253,9 +256,6 @@ impl Server {
         }
     }
 }
-
-/// Time limit for closed connections, and then for the reactor threads, to end.
-const CUT_OFF: Duration = Duration::from_secs(5);
 
 impl Drop for Server {
     fn drop(&mut self) {

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use azekura::Database;
 use azekura_auth::AuthKey;
 use azekura_fatbtree::{FileMeta, Membership, PeId};
-use azekura_server::{ClusterOptions, ListenAddress, Password, Server, ServerOptions, TlsFiles};
+use azekura_server::{ClusterOptions, ListenAddress, Password, Server, ServerError, ServerOptions, TlsFiles};
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 
@@ -189,8 +190,7 @@ impl Serve {
         let mut byte = [0];
         signals.read_exact(&mut byte).context("cannot wait for a signal")?;
         tracing::info!("signal received: stopping; a second signal ends the process at once");
-        server.stop()?;
-        db.close()?;
+        stop(server, &db)?;
         Ok(Outcome::Well)
     }
 
@@ -262,6 +262,24 @@ impl Serve {
     }
 }
 
+/// Stops the server and closes the store. A request that runs beyond the time limits of the stop is no error:
+/// the client has received no reply to it, and every acknowledged write is durable.
+fn stop(server: Server, db: &Database) -> Result<()> {
+    match server.stop() {
+        Err(ServerError::StillInUse) => {
+            tracing::warn!("a request has not ended within the time limit: its client receives no reply");
+        }
+        done => done?,
+    }
+    match db.close() {
+        Err(azekura::Error::StillInUse { transactions }) => {
+            tracing::warn!(transactions, "the store is not closed: the next opening recovers it");
+        }
+        done => done?,
+    }
+    Ok(())
+}
+
 /// Returns the settings of a node of a cluster, and its address for clients.
 fn membership(file: &Path, node: PeId) -> Result<(ClusterOptions, Option<SocketAddr>)> {
     let members = Membership::read(file)
@@ -279,5 +297,34 @@ fn listen_address(text: &str) -> Result<ListenAddress, String> {
         Some("") => Err("no path after unix:".into()),
         Some(path) => Ok(ListenAddress::Unix(path.into())),
         None => socket_address(text).map(ListenAddress::Tcp),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use azekura::TableDefinition;
+
+    use super::*;
+
+    #[test]
+    fn a_request_that_outlasts_the_time_limit_is_no_failure_of_the_stop() {
+        let db = Database::in_memory().expect("memory");
+        let mut options = ServerOptions::default();
+        options.listen = "127.0.0.1:0".parse().expect("an address");
+        options.drain_timeout = Duration::from_millis(1);
+        let server = Server::start(db.clone(), options).expect("a server");
+        // The request waits for this lock until the server has stopped.
+        let holder = db.begin().expect("the store is open");
+        let keys = TableDefinition::<[u8], [u8]>::new("redis.keys");
+        holder.table(&keys).and_then(|keys| keys.get_for_update(b"k")).expect("no other lock");
+        let mut client = TcpStream::connect(server.address().tcp().expect("a port")).expect("it listens");
+        client.write_all(b"SET k v\r\n").expect("it listens");
+        while !holder.has_waiters() {
+            std::thread::yield_now();
+        }
+        stop(server, &db).expect("no failure");
+        holder.abort().expect("it is open");
     }
 }
