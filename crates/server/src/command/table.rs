@@ -122,7 +122,7 @@ pub(crate) static TABLE: &[Spec] = &[
     reads("generic", "wait", 3, NONE, Session(SessionCommand::Wait),
         "Returns the number of replicas that have the writes: 0."),
     reads("cluster", "cluster", -2, NONE, Session(SessionCommand::Cluster),
-        "Answers questions about Redis clusters: cluster mode is off."),
+        "Refused: cluster mode is off."),
     reads("server", "command", -1, NONE, Session(SessionCommand::Command), "Describes the commands."),
     reads("server", "config", -2, NONE, Session(SessionCommand::Config), "Returns the settings."),
     reads("server", "dbsize", 1, NONE, WalkAll(Walk::Count), "Returns the number of keys."),

@@ -185,17 +185,6 @@ fn cluster(shared: &Shared, text: &mut String) {
     }
 }
 
-/// Runs `CLUSTER INFO | MYID | …`: reports that no hash slots exist, so that a client of a Redis cluster uses
-/// the server as a single one.
-pub(super) fn cluster_command(request: Request<'_>) -> Result<Reply, CommandError> {
-    if is_word(request.arg(1), "INFO") {
-        let text = "cluster_enabled:0\r\ncluster_state:ok\r\ncluster_slots_assigned:0\r\n\
-                    cluster_known_nodes:1\r\ncluster_size:0\r\n";
-        return Ok(Reply::Verbatim(text.into()));
-    }
-    Err(CommandError::NoSlots)
-}
-
 /// Writes the numbers of keys that have not expired; in a cluster, those of this node.
 fn keyspace(shared: &Shared, text: &mut String) {
     // A store that cannot be read reports its error in the other sections.

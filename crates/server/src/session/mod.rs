@@ -348,7 +348,7 @@ impl Session {
             SessionCommand::Info => Ok(info::info(&self.shared, request)),
             SessionCommand::Config => info::config(&self.shared, request),
             SessionCommand::Command => describe::command(request),
-            SessionCommand::Cluster => info::cluster_command(request),
+            SessionCommand::Cluster => Err(CommandError::NoSlots),
             SessionCommand::Auth => self.auth(request),
             SessionCommand::Unwatch => Ok(self.unwatch()),
             _ => Err(CommandError::Syntax),

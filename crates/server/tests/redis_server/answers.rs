@@ -184,6 +184,9 @@ fn errors_are_those_of_redis() {
             ("HELLO x", "-ERR Protocol version is not an integer or out of range"),
         ],
     );
+    // RedisInsight uses cluster mode with each server that replies to this request.
+    let cluster = TestServer::open().client().ask("CLUSTER INFO");
+    assert!(cluster.starts_with("-ERR This instance has cluster support disabled"), "{cluster}");
 }
 
 #[test]
