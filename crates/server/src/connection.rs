@@ -79,14 +79,15 @@ impl Batch {
         Self { began: now, lap: now, requests: 0, slowest: Slowest::default() }
     }
 
-    /// Records a finished request; `command`: its index in the command table.
-    fn note(&mut self, command: usize) {
+    /// Records a finished request, and returns its time; `command`: its index in the command table.
+    fn note(&mut self, command: usize) -> Duration {
         let now = Instant::now();
         let time = now.duration_since(std::mem::replace(&mut self.lap, now));
         self.requests += 1;
         if self.requests == 1 || time > self.slowest.time {
             self.slowest = Slowest { time, command };
         }
+        time
     }
 }
 
@@ -414,7 +415,9 @@ impl Connection {
                     let flow = self.session.execute(request, &mut self.out, &mut self.pending, group);
                     if flow != Flow::Retry {
                         // Relaxed: written by this thread.
-                        batch.note(self.client.last_command.load(Relaxed));
+                        let command = self.client.last_command.load(Relaxed);
+                        let time_ns = u64::try_from(batch.note(command).as_nanos()).unwrap_or(u64::MAX);
+                        self.shared.counters.call_time_ns.add(command, time_ns);
                     }
                     flow
                 }

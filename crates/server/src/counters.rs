@@ -65,7 +65,7 @@ impl SpreadCount {
     }
 }
 
-/// Number of calls of each command, by its index in the table of commands; one row per stripe of threads.
+/// A count for each command, by its index in the table of commands; one row per stripe of threads.
 #[derive(Debug)]
 pub(crate) struct Calls {
     rows: Box<[Box<[AtomicU64]>]>,
@@ -80,7 +80,14 @@ impl Calls {
     }
 
     pub(crate) fn inc(&self, at: usize) {
-        self.rows[thread_stripe() % self.rows.len()][at].fetch_add(1, Relaxed);
+        self.add(at, 1);
+    }
+
+    /// Adds to the count of the command with this index; ignores an index that no command has.
+    pub(crate) fn add(&self, at: usize, more: u64) {
+        if let Some(count) = self.rows[thread_stripe() % self.rows.len()].get(at) {
+            count.fetch_add(more, Relaxed);
+        }
     }
 
     /// Returns the calls of the command with this index since the start of the server.
@@ -113,6 +120,10 @@ pub(crate) struct Counters {
     /// Calls by index in the table of commands.
     pub(crate) calls: Calls,
     pub(crate) failed_calls: Calls,
+    /// Requests of each command that were refused before they ran.
+    pub(crate) rejected_calls: Calls,
+    /// Time of the requests of each command, in nanoseconds.
+    pub(crate) call_time_ns: Calls,
     /// Requests with an unknown command, a wrong number of arguments, or without a login.
     pub(crate) refused: Count,
     pub(crate) protocol_errors: Count,
@@ -133,6 +144,8 @@ impl Counters {
             rejected: Count::default(),
             calls: Calls::new(),
             failed_calls: Calls::new(),
+            rejected_calls: Calls::new(),
+            call_time_ns: Calls::new(),
             refused: Count::default(),
             protocol_errors: Count::default(),
             failed_logins: Count::default(),
@@ -147,7 +160,9 @@ impl Counters {
 
     /// Runs `CONFIG RESETSTAT`: the numbers of `INFO` count from now.
     pub(crate) fn forget(&self) {
-        let Self { connections, rejected, calls, failed_calls, refused, .. } = self;
+        let Self {
+            connections, rejected, calls, failed_calls, rejected_calls, call_time_ns, refused, ..
+        } = self;
         let Self {
             protocol_errors,
             failed_logins,
@@ -162,7 +177,7 @@ impl Counters {
         let single = [connections, rejected, refused, protocol_errors, failed_logins, transaction_timeouts];
         single.into_iter().chain([expired]).for_each(Count::forget);
         [bytes_in, bytes_out, groups, grouped].into_iter().for_each(SpreadCount::forget);
-        [calls, failed_calls].into_iter().for_each(Calls::forget);
+        [calls, failed_calls, rejected_calls, call_time_ns].into_iter().for_each(Calls::forget);
     }
 }
 

@@ -195,11 +195,23 @@ fn keyspace(shared: &Shared, text: &mut String) {
     }
 }
 
+/// Writes the counts of each command. Monitoring agents require the five fields of Redis, in this order.
 fn command_stats(shared: &Shared, text: &mut String) {
+    let counters = &shared.counters;
     for (at, spec) in TABLE.iter().enumerate() {
-        let (calls, failed) = (shared.counters.calls.recent(at), shared.counters.failed_calls.recent(at));
-        if calls > 0 {
-            put(text, &format!("cmdstat_{}", spec.name), format_args!("calls={calls},failed_calls={failed}"));
+        let (calls, failed) = (counters.calls.recent(at), counters.failed_calls.recent(at));
+        let rejected = counters.rejected_calls.recent(at);
+        if calls + rejected > 0 {
+            let time_us = counters.call_time_ns.recent(at) as f64 / 1e3;
+            let mean_us = time_us / calls.max(1) as f64;
+            put(
+                text,
+                &format!("cmdstat_{}", spec.name),
+                format_args!(
+                    "calls={calls},usec={time_us:.0},usec_per_call={mean_us:.2},rejected_calls={rejected},\
+                     failed_calls={failed}"
+                ),
+            );
         }
     }
 }

@@ -170,6 +170,9 @@ impl Session {
             }
             Err(error) => {
                 self.shared.counters.refused.inc();
+                if let Some((at, _)) = command::find(request.arg(0)) {
+                    self.shared.counters.rejected_calls.inc(at);
+                }
                 if matches!(error, CommandError::Http) {
                     self.shared.events.refused(&self.client.socket.peer, Refusal::Http);
                     self.ends = true;

@@ -307,7 +307,12 @@ fn connections_and_the_server_tell_about_themselves() {
     assert!(info.contains(&format!("tcp_port:{port}\r\n")), "{info}");
     assert_eq!(redis.client().ask("CONFIG GET port"), format!("[port {port}]"));
     let info = redis.client().ask("INFO commandstats");
-    assert!(info.contains("cmdstat_ping:calls=2,failed_calls=0"), "{info}");
+    let ping = info.lines().find_map(|line| line.strip_prefix("cmdstat_ping:")).unwrap();
+    let ping: Vec<_> = ping.split(',').filter_map(|field| field.split_once('=')).collect();
+    let names: Vec<_> = ping.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["calls", "usec", "usec_per_call", "rejected_calls", "failed_calls"]);
+    assert!(ping[0].1 == "2" && ping[1].1.parse::<u64>().is_ok() && ping[2].1.parse::<f64>().is_ok());
+    assert!(info.contains("cmdstat_get:calls=") && info.contains("rejected_calls=1,"), "{info}");
     assert_eq!(redis.client().ask("CONFIG RESETSTAT"), "OK");
     let info = redis.client().ask("INFO commandstats stats");
     assert!(!info.contains("cmdstat_ping") && info.contains("total_connections_received:1"), "{info}");
