@@ -45,10 +45,10 @@ impl Session {
             version if integer(version).is_err() => return Err(CommandError::ProtocolVersion),
             _ => return Err(CommandError::NoProto),
         };
-        let (mut at, mut name) = (2, None);
+        let (mut at, mut login, mut name) = (2, None, None);
         while at < request.len() {
             if is_word(request.arg(at), "AUTH") && at + 2 < request.len() {
-                self.log_in(request.arg(at + 1), request.arg(at + 2))?;
+                login = Some((request.arg(at + 1), request.arg(at + 2)));
                 at += 3;
             } else if is_word(request.arg(at), "SETNAME") && at + 1 < request.len() {
                 name = Some(is_name(request.arg(at + 1))?);
@@ -56,6 +56,9 @@ impl Session {
             } else {
                 return Err(CommandError::HelloOption(short_text(request.arg(at))));
             }
+        }
+        if let Some((user, password)) = login {
+            self.log_in(user, password)?;
         }
         if !self.is_authenticated {
             return Err(CommandError::NoAuth);

@@ -417,7 +417,10 @@ impl Session {
         self.unwatch();
         self.protocol = crate::resp::Protocol::default();
         self.is_authenticated = self.shared.options.password.is_none();
-        *self.client.about.lock() = crate::clients::About::default();
+        let mut about = self.client.about.lock();
+        about.name.clear();
+        about.protocol = self.protocol.number();
+        drop(about);
         Reply::Simple("RESET")
     }
 }

@@ -288,6 +288,13 @@ fn connections_and_the_server_tell_about_themselves() {
          RESET => RESET
          QUIT => OK",
     );
+    // `RESET` keeps the name of the library, as in Redis: the program behind the connection is the same.
+    let mut client = redis.client();
+    assert_eq!(client.ask("CLIENT SETINFO LIB-NAME lib"), "OK");
+    assert_eq!(client.ask("CLIENT SETNAME me"), "OK");
+    assert_eq!(client.ask("RESET"), "RESET");
+    let line = client.ask("CLIENT INFO");
+    assert!(line.contains(" name= ") && line.contains(" resp=2 lib-name=lib "), "{line}");
     // The fields that `redis-cli --stat` shows.
     let info = redis.client().ask("INFO");
     for field in ["redis_version:7", "used_memory:", "blocked_clients:0", "connected_clients:"] {

@@ -33,6 +33,9 @@ fn nothing_runs_before_the_password() {
     assert_eq!(client.ask("SET a 1"), "OK");
     assert_eq!(client.ask("RESET"), "RESET");
     assert!(client.ask("GET a").starts_with("-NOAUTH"));
+    // A refused request does not log in.
+    assert!(client.ask("HELLO 3 AUTH default secret FOO").starts_with("-ERR Syntax error in HELLO"));
+    assert!(client.ask("GET a").starts_with("-NOAUTH"));
     assert!(client.ask("HELLO 3 AUTH default secret SETNAME me").starts_with("[server azekura"));
     assert_eq!(client.ask("GET a"), "1");
     assert_eq!(redis.client().ask("QUIT"), "OK");
