@@ -108,6 +108,7 @@ pub(crate) enum SessionCommand {
     Txn,
     Snapshot,
     Cluster,
+    Slowlog,
     AzCluster,
 }
 
@@ -115,7 +116,8 @@ impl SessionCommand {
     /// Returns `true` if `MULTI` can queue the command and an interactive transaction can run it.
     pub(crate) const fn is_plain(self) -> bool {
         use SessionCommand::*;
-        let is_about_server = matches!(self, Time | Wait | Role | Info | Config | Command | Cluster);
+        let is_about_server =
+            matches!(self, Time | Wait | Role | Info | Config | Command | Cluster | Slowlog);
         is_about_server || matches!(self, Ping | Echo | Select | Client | Auth | Unwatch)
     }
 }

@@ -17,6 +17,7 @@ const CONTAINERS: &[(&str, &[Subcommand])] = &[
     ("command", &[("count", 2), ("list", -2), ("info", -2), ("docs", -2), ("getkeys", -3), ("help", 2)]),
     ("config", &[("get", -3), ("set", -4), ("rewrite", 2), ("resetstat", 2), ("help", 2)]),
     ("memory", &[("usage", -3), ("help", 2)]),
+    ("slowlog", &[("get", -2), ("len", 2), ("reset", 2), ("help", 2)]),
     ("object", &[("encoding", 3), ("refcount", 3), ("idletime", 3), ("help", 2)]),
 ];
 

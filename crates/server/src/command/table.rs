@@ -134,6 +134,8 @@ pub(crate) static TABLE: &[Spec] = &[
         "USAGE: returns the bytes of a key and its value."),
     reads("server", "role", 1, NONE, Session(SessionCommand::Role),
         "Returns the replication role of the server: master."),
+    reads("server", "slowlog", -2, NONE, Session(SessionCommand::Slowlog),
+        "Returns no entries: slow requests are in the log of events."),
     reads("server", "time", 1, NONE, Session(SessionCommand::Time), "Returns the server's time."),
     reads("connection", "auth", -2, NONE, Session(SessionCommand::Auth),
         "Authenticates the connection with a password."),

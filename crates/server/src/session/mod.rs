@@ -352,6 +352,7 @@ impl Session {
             SessionCommand::Config => info::config(&self.shared, request),
             SessionCommand::Command => describe::command(request),
             SessionCommand::Cluster => Err(CommandError::NoSlots),
+            SessionCommand::Slowlog => info::slowlog(request),
             SessionCommand::Auth => self.auth(request),
             SessionCommand::Unwatch => Ok(self.unwatch()),
             _ => Err(CommandError::Syntax),
