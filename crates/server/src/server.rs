@@ -321,19 +321,26 @@ fn expire(shared: &Arc<Shared>, stopped: &UnixStream) {
         if poll(&mut ready, Some(&timeout)).is_ok_and(|count| count > 0) {
             return;
         }
-        let mut next_ms = None;
-        for _ in 0..MAX_STEPS {
-            // A store error only ends this pass: the commands that use the store report it.
-            let now_ms = shared.engine.clock.now_ms();
-            let Ok(dropped) = keyspace::remove_expired(&shared.engine.db, now_ms) else { break };
-            shared.counters.expired.add(dropped.records as u64);
-            next_ms = dropped.next_ms.map(|at| at.saturating_sub(now_ms));
-            if !dropped.is_more {
-                break;
-            }
-        }
-        pause = pause_until(shared.options.expiry_interval, next_ms);
+        pause = remove_expired(shared);
     }
+}
+
+/// Removes expired keys in at most [`MAX_STEPS`] steps. Returns the pause before the next call: none if more
+/// keys have expired, because clients can store keys that expire faster than one call per interval removes.
+fn remove_expired(shared: &Shared) -> Duration {
+    let interval = shared.options.expiry_interval;
+    for _ in 0..MAX_STEPS {
+        let now_ms = shared.engine.clock.now_ms();
+        let Ok(dropped) = keyspace::remove_expired(&shared.engine.db, now_ms) else {
+            // The commands that use the store report its error.
+            return pause_until(interval, None);
+        };
+        shared.counters.expired.add(dropped.records as u64);
+        if !dropped.is_more {
+            return pause_until(interval, dropped.next_ms.map(|at| at.saturating_sub(now_ms)));
+        }
+    }
+    Duration::ZERO
 }
 
 /// Returns the pause before the next check if the next key expires in `next_ms`. A key that is added
@@ -357,6 +364,8 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     use super::*;
+    use crate::engine::Pending;
+    use crate::keyspace::Expiry;
 
     #[test]
     fn ended_keys_are_looked_for_when_one_ends_and_seldom_otherwise() {
@@ -367,6 +376,26 @@ mod tests {
             assert_eq!(pause_until(interval, next_ms), Duration::from_millis(pause_ms), "{next_ms:?}");
         }
         assert_eq!(pause_until(Duration::MAX, None), Duration::MAX);
+    }
+
+    /// Keys that expire faster than one call per interval removes them use no more and more space.
+    #[test]
+    fn the_removal_of_expired_keys_pauses_only_when_none_is_left() {
+        let listen = "127.0.0.1:0".parse().expect("an address");
+        // The thread of the server itself removes nothing during the test.
+        let expiry_interval = Duration::from_secs(3600);
+        let options = ServerOptions { listen, expiry_interval, ..ServerOptions::default() };
+        let server = Server::start(Database::in_memory().expect("memory"), options).expect("a server");
+        let shared = server.shared();
+        let keys_in_a_step = 128;
+        let stored = shared.engine.run(&mut Pending::default(), |keys| {
+            (0..=MAX_STEPS * keys_in_a_step)
+                .try_for_each(|i| keys.put(&i.to_be_bytes(), b"", Expiry::AtMs(1)))
+        });
+        stored.expect("the store works");
+        assert_eq!(remove_expired(&shared), Duration::ZERO);
+        assert_eq!(remove_expired(&shared), expiry_interval);
+        assert_eq!(shared.counters.expired.get(), (MAX_STEPS * keys_in_a_step + 1) as u64);
     }
 
     const SET: &[u8] = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n";
