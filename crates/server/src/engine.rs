@@ -7,17 +7,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use azekura::{CommitTicket, Database, Durability, ErrorKind, Snapshot, Transaction};
-use azekura_base::blocking;
 
-use crate::command::{self, CommandResult, Run, Step, Walk};
+use crate::command::{self, CommandResult, Run};
 use crate::error::{CommandError, Failure};
 use crate::events::Events;
 use crate::keyspace::{self, KeyCounts, Keyspace, KeyspaceContext};
 use crate::options::ServerOptions;
 use crate::resp::{Reply, Request};
-
-/// Keys visited in one step of a walk.
-const WALK_STEP_KEYS: usize = 1024;
 
 /// A clock: milliseconds since 1970.
 #[derive(Clone, Debug, Default)]
@@ -283,7 +279,7 @@ impl Engine {
     ) -> Result<Reply, CommandError> {
         match run {
             Run::Range(apply) => self.read_in(snapshot, pending, |keys| apply(keys, request)),
-            Run::Walk(walk) => self.walk(snapshot, pending, walk, request),
+            Run::Walk(walk) => self.read_in(snapshot, pending, |keys| command::walk_all(keys, walk, request)),
             Run::Data(_) | Run::Session(_) => Err(CommandError::Syntax),
         }
     }
@@ -293,32 +289,6 @@ impl Engine {
         if self.durability == Durability::Immediate {
             pending.add(snapshot.durable_ticket());
         }
-    }
-
-    /// Walks over all keys of one snapshot.
-    fn walk(
-        &self,
-        snapshot: &Snapshot,
-        pending: &mut Pending,
-        walk: Walk,
-        request: Request<'_>,
-    ) -> Result<Reply, CommandError> {
-        self.read_in(snapshot, pending, |keys| {
-            let mut all = Step::default();
-            loop {
-                if all.stopped_at.is_some() {
-                    // The walk takes long: another thread serves the other connections meanwhile.
-                    blocking::announce();
-                }
-                let step = command::step(keys, walk, request, all.stopped_at.take(), WALK_STEP_KEYS)?;
-                all.found.extend(step.found);
-                all.count += step.count;
-                all.stopped_at = step.stopped_at;
-                if all.stopped_at.is_none() {
-                    return Ok(answer(walk, all));
-                }
-            }
-        })
     }
 
     /// Returns the keys in an open transaction.
@@ -337,20 +307,11 @@ pub(crate) fn run_inside(keys: &Keyspace<'_>, run: Run, request: Request<'_>) ->
     let before = keys.savepoint()?;
     let done = match run {
         Run::Data(apply) | Run::Range(apply) => apply(keys, request),
-        Run::Walk(walk) => {
-            command::step(keys, walk, request, None, usize::MAX).map(|step| answer(walk, step))
-        }
+        Run::Walk(walk) => command::walk_all(keys, walk, request),
         Run::Session(_) => Err(CommandError::Syntax.into()),
     };
     if let Err(Failure::Command(_)) = &done {
         keys.rollback_to(before)?;
     }
     done
-}
-
-fn answer(walk: Walk, all: Step) -> Reply {
-    match walk {
-        Walk::Count => Reply::count(all.count),
-        Walk::List => Reply::Array(all.found),
-    }
 }

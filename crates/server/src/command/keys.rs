@@ -258,45 +258,28 @@ pub(crate) fn end_of_scan(
     Ok((more, cursor))
 }
 
-/// Result of one part of a walk over all keys.
-#[derive(Debug, Default)]
-pub(crate) struct Step {
-    pub(crate) found: Vec<Reply>,
-    pub(crate) count: usize,
-    /// Start of the next part; `None` at the end.
-    pub(crate) stopped_at: Option<Vec<u8>>,
-}
-
-/// Continues a walk after the key `after`, over at most `max_looked` keys.
-pub(crate) fn step(
-    keys: &Keyspace<'_>,
-    walk: Walk,
-    request: Request<'_>,
-    after: Option<Vec<u8>>,
-    max_looked: usize,
-) -> Result<Step, Failure> {
+/// Runs `DBSIZE`, `KEYS pattern`.
+pub(crate) fn walk_all(keys: &Keyspace<'_>, walk: Walk, request: Request<'_>) -> CommandResult {
     if walk == Walk::Count
         && let Some(count) = keys.kept_count()?
     {
-        return Ok(Step { count, ..Step::default() });
+        return Ok(Reply::count(count));
     }
     let pattern = (walk == Walk::List).then(|| request.arg(1));
-    let mut range = range_of(pattern);
-    if let Some(after) = after {
-        range = range.after(after);
-    }
-    let mut step = Step::default();
-    let walked = keys.walk(&range, keyspace::Walk::KeysForward, max_looked, |key, _| {
+    let (mut found, mut count) = (Vec::new(), 0);
+    keys.walk(&range_of(pattern), keyspace::Walk::KeysForward, usize::MAX, |key, _| {
         if let Some(pattern) = pattern {
             if glob::matches(pattern, key) {
                 keys.charge(key.len() + size_of::<Reply>())?;
-                step.found.push(Reply::Bulk(key.to_vec()));
+                found.push(Reply::Bulk(key.to_vec()));
             }
         } else {
-            step.count += 1;
+            count += 1;
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    step.stopped_at = walked.stopped_at;
-    Ok(step)
+    Ok(match walk {
+        Walk::Count => Reply::count(count),
+        Walk::List => Reply::Array(found),
+    })
 }

@@ -23,7 +23,7 @@ use crate::keyspace::Keyspace;
 use crate::resp::{Reply, Request};
 
 pub(crate) use arguments::{beginning, database_index, integer, is_word, short_text};
-pub(crate) use keys::{ScanOptions, Step, any_of, end_of_scan, flush_options, range_of, step};
+pub(crate) use keys::{ScanOptions, any_of, end_of_scan, flush_options, range_of, walk_all};
 pub(crate) use ordered::{RangeOptions, range_request};
 pub(crate) use subcommand::{check as check_subcommand, help};
 pub(crate) use table::TABLE;

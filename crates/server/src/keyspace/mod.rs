@@ -15,19 +15,21 @@
 mod count;
 mod expiry;
 mod pick;
+mod range;
 mod record;
 mod rows;
 mod source;
 
-use std::borrow::Cow;
 use std::cell::Cell;
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 
 use azekura::{Database, Error, Savepoint, Snapshot, Table, TableDefinition, Transaction};
+use azekura_base::blocking;
 
 pub(crate) use count::{KeyCounts, add as add_to_count, live as live_counts};
 pub(crate) use expiry::remove_expired;
 pub(crate) use pick::random_key;
+pub(crate) use range::KeyRange;
 use record::LentRecord;
 pub(crate) use record::{Form, Record, RecordRef};
 pub(crate) use rows::attach;
@@ -43,6 +45,9 @@ pub(crate) const KEYS_TABLE: &str = "redis.keys";
 const EXPIRY_TABLE: &str = "redis.expiry";
 const KEYS: TableDefinition<[u8], [u8]> = TableDefinition::new(KEYS_TABLE);
 const EXPIRY: TableDefinition<(u64, Vec<u8>), ()> = TableDefinition::new(EXPIRY_TABLE);
+
+/// Number of keys that a transaction reads or writes before another thread may serve the other connections.
+const VISITED_KEYS: usize = 1024;
 
 /// State of the server that commands use besides their transaction.
 #[derive(Debug)]
@@ -93,6 +98,8 @@ pub(crate) struct Keyspace<'tx> {
     added: Cell<KeyCounts>,
     /// Bytes of the keys and values that were written.
     written: Cell<usize>,
+    /// Number of keys that were read or written.
+    visited: Cell<usize>,
 }
 
 /// A savepoint of the keys.
@@ -119,66 +126,6 @@ pub(crate) enum Walk {
     KeysForward,
 }
 
-type Bounds<'a> = (Bound<Cow<'a, [u8]>>, Bound<Cow<'a, [u8]>>);
-
-/// A range of keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KeyRange {
-    pub(crate) lower: Bound<Vec<u8>>,
-    pub(crate) upper: Bound<Vec<u8>>,
-}
-
-impl KeyRange {
-    pub(crate) const ALL: Self = Self { lower: Bound::Unbounded, upper: Bound::Unbounded };
-
-    /// Returns the range of the keys that begin with `prefix`.
-    pub(crate) fn prefix(prefix: &[u8]) -> Self {
-        let mut end = prefix.to_vec();
-        while end.pop_if(|last| *last == u8::MAX).is_some() {}
-        let upper = match end.last_mut() {
-            None => Bound::Unbounded,
-            Some(last) => {
-                *last += 1;
-                Bound::Excluded(end)
-            }
-        };
-        Self { lower: Bound::Included(prefix.to_vec()), upper }
-    }
-
-    /// Returns the part of the range from `key` on.
-    pub(crate) fn from(mut self, key: Vec<u8>) -> Self {
-        let is_below = match &self.lower {
-            Bound::Unbounded => true,
-            Bound::Included(lower) | Bound::Excluded(lower) => *lower < key,
-        };
-        if is_below {
-            self.lower = Bound::Included(key);
-        }
-        self
-    }
-
-    /// Returns the part of the range above `key`.
-    pub(crate) fn after(mut self, key: Vec<u8>) -> Self {
-        let is_below = match &self.lower {
-            Bound::Unbounded => true,
-            Bound::Included(lower) | Bound::Excluded(lower) => *lower <= key,
-        };
-        if is_below {
-            self.lower = Bound::Excluded(key);
-        }
-        self
-    }
-
-    fn bounds(&self) -> Bounds<'_> {
-        let borrow = |bound: &Bound<Vec<u8>>| match bound {
-            Bound::Unbounded => Bound::Unbounded,
-            Bound::Included(key) => Bound::Included(key.clone()),
-            Bound::Excluded(key) => Bound::Excluded(key.clone()),
-        };
-        (borrow(&self.lower).map(Cow::Owned), borrow(&self.upper).map(Cow::Owned))
-    }
-}
-
 impl<'tx> Keyspace<'tx> {
     pub(crate) fn open(
         tx: &'tx Transaction,
@@ -187,8 +134,8 @@ impl<'tx> Keyspace<'tx> {
     ) -> Result<Self, Error> {
         let reply_left = Cell::new(context.max_reply_bytes);
         let source = Source::Transaction(tx, tx.table(&KEYS)?);
-        let (added, written) = (Cell::default(), Cell::default());
-        Ok(Self { source, now_ms, context, reply_left, is_read_only: false, added, written })
+        let (added, written, visited) = Default::default();
+        Ok(Self { source, now_ms, context, reply_left, is_read_only: false, added, written, visited })
     }
 
     /// Creates the keys of a snapshot. Reads lock nothing, and writes are refused.
@@ -199,8 +146,8 @@ impl<'tx> Keyspace<'tx> {
     ) -> Result<Self, Error> {
         let reply_left = Cell::new(context.max_reply_bytes);
         let source = Source::Snapshot(snapshot, snapshot.table(&KEYS)?);
-        let (added, written) = (Cell::default(), Cell::default());
-        Ok(Self { source, now_ms, context, reply_left, is_read_only: true, added, written })
+        let (added, written, visited) = Default::default();
+        Ok(Self { source, now_ms, context, reply_left, is_read_only: true, added, written, visited })
     }
 
     /// Returns the table of keys, for locks and changes.
@@ -228,6 +175,15 @@ impl<'tx> Keyspace<'tx> {
     /// subtracted.
     pub(crate) const fn written_bytes(&self) -> usize {
         self.written.get()
+    }
+
+    /// Counts a key that is read or written. After each [`VISITED_KEYS`] keys of a transaction another thread
+    /// may serve the other connections of this thread.
+    fn note_visited(&self) {
+        self.visited.set(self.visited.get() + 1);
+        if self.visited.get().is_multiple_of(VISITED_KEYS) {
+            blocking::announce();
+        }
     }
 
     fn note_written(&self, key: &[u8], value: &[u8]) {
@@ -298,6 +254,7 @@ impl<'tx> Keyspace<'tx> {
         if key.len() > self.context.max_key_bytes {
             return Ok(None); // the key is too long to exist
         }
+        self.note_visited();
         let Some(bytes) = self.source.get(key)? else { return Ok(None) };
         let record = Record::decode(bytes)?;
         if !record.is_live(self.now_ms) {
@@ -316,6 +273,7 @@ impl<'tx> Keyspace<'tx> {
         if key.len() > self.context.max_key_bytes {
             return Ok(None); // the key is too long to exist
         }
+        self.note_visited();
         let found = self.source.with_value(key, |stored| {
             let record = LentRecord::of(stored)?;
             if record.is_live(self.now_ms) { Ok(Some(read(record)?)) } else { Ok(None) }
@@ -332,6 +290,7 @@ impl<'tx> Keyspace<'tx> {
         if key.len() > self.context.max_key_bytes {
             return Ok(None); // the key is too long to exist
         }
+        self.note_visited();
         let found = self.source.with_value(key, |stored| {
             let bytes = stored.bytes()?;
             let record = RecordRef::decode(&bytes)?;
@@ -347,6 +306,7 @@ impl<'tx> Keyspace<'tx> {
     /// Returns the record of `key` and locks it for a later write.
     pub(crate) fn get_for_update(&self, key: &[u8]) -> Result<Slot, Failure> {
         self.may_write(key)?;
+        self.note_visited();
         let Some(bytes) = self.table()?.get_for_update(key)? else { return Ok(Slot::default()) };
         let record = Record::decode(bytes)?;
         let old_expires_ms = record.expires_ms;
@@ -410,6 +370,7 @@ impl<'tx> Keyspace<'tx> {
     pub(crate) fn put(&self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), Failure> {
         self.may_write(key)?;
         self.check_value(value)?;
+        self.note_visited();
         let keys = self.table()?;
         let old = record::encoded(value, expiry.ms(), Form::Assigned, |bytes| keys.replace(key, bytes))?;
         // KEY-3: the lock is held since the replacement.
@@ -429,6 +390,7 @@ impl<'tx> Keyspace<'tx> {
         if key.len() > self.context.max_key_bytes {
             return Ok(false);
         }
+        self.note_visited();
         let Some(old) = self.table()?.remove(key)? else { return Ok(false) };
         self.context.watches.touch(key);
         self.note_added(-1, 0);
@@ -467,6 +429,7 @@ impl<'tx> Keyspace<'tx> {
                 return Ok(ControlFlow::Break(()));
             }
             looked += 1;
+            self.note_visited();
             let record = RecordRef::decode(bytes)?;
             let flow =
                 if record.is_live(self.now_ms) { each(key, record)? } else { ControlFlow::Continue(()) };
@@ -589,12 +552,39 @@ impl Slot {
 mod tests {
     use super::*;
 
+    thread_local! {
+        static ANNOUNCED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// Other connections of the thread are served during a request for many keys, also if all pages of these
+    /// keys are in memory.
     #[test]
-    fn what_lies_after_a_key_never_begins_below_the_range() {
-        let range = KeyRange::prefix(b"b");
-        assert_eq!(range.upper, Bound::Excluded(b"c".to_vec()));
-        assert_eq!(range.clone().after(b"a".to_vec()), range);
-        assert_eq!(range.clone().after(b"bb".to_vec()).lower, Bound::Excluded(b"bb".to_vec()));
-        assert_eq!(KeyRange::prefix(b"\xff").upper, Bound::Unbounded);
+    fn a_request_for_many_keys_is_announced_although_it_waits_for_nothing() {
+        let db = Database::in_memory().expect("memory");
+        prepare(&db).expect("the store works");
+        let context = KeyspaceContext {
+            watches: Watches::default(),
+            cursors: Cursors::new(db.clone(), 0),
+            max_value_bytes: 1,
+            max_key_bytes: max_key_bytes(&db),
+            max_reply_bytes: 1,
+        };
+        let key = |i: usize| i.to_be_bytes();
+        let stored = db.transact(|tx| {
+            let keys = Keyspace::open(tx, 0, &context)?;
+            (0..3 * VISITED_KEYS).try_for_each(|i| Ok(keys.put(&key(i), b"", Expiry::Never)?))
+        });
+        stored.expect("the store works");
+        let snapshot = db.snapshot().expect("the store is open");
+        let keys = Keyspace::of_snapshot(&snapshot, 0, &context).expect("the table exists");
+        blocking::on_block(Some(|| ANNOUNCED.set(ANNOUNCED.get() + 1)));
+        keys.walk(&KeyRange::ALL, Walk::KeysForward, usize::MAX, |_, _| Ok(ControlFlow::Continue(())))
+            .expect("the store works");
+        let by_walk = ANNOUNCED.get();
+        for i in 0..VISITED_KEYS {
+            assert!(keys.exists(&key(i)).expect("the store works"));
+        }
+        blocking::on_block(None);
+        assert!(by_walk >= 3 && ANNOUNCED.get() > by_walk, "{by_walk}, {}", ANNOUNCED.get());
     }
 }

@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use azekura::{Error, RowRef, Snapshot, SnapshotTable, Table, Transaction, ValueRef};
 
-use super::{Bounds, Walk, record};
+use super::range::Bounds;
+use super::{Walk, record};
 use crate::error::{CommandError, Failure};
 
 pub(super) enum Source<'tx> {
