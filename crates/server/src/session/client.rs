@@ -1,5 +1,6 @@
 //! `CLIENT`: the list of clients, and the properties that a client sets for itself.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::Session;
@@ -100,7 +101,7 @@ impl Session {
 /// A filter of clients: all given conditions must hold.
 #[derive(Debug, Default)]
 struct Wanted {
-    ids: Vec<u64>,
+    ids: HashSet<u64>,
     address: Option<String>,
     local: Option<String>,
     min_age: Option<Duration>,
@@ -122,7 +123,7 @@ impl Wanted {
             word if is_word(word, "ID") && request.len() > 3 => {
                 for id in request.from(3) {
                     let id = integer(id).map_err(|_| CommandError::Protocol("Invalid client ID".into()))?;
-                    wanted.ids.push(u64::try_from(id).unwrap_or(0)); // no client has number 0
+                    wanted.ids.insert(u64::try_from(id).unwrap_or(0)); // no client has number 0
                 }
             }
             _ => return Err(CommandError::Syntax),
@@ -160,7 +161,7 @@ impl Wanted {
 
     fn add_id(&mut self, argument: &[u8]) -> Result<(), CommandError> {
         let id = integer(argument).ok().and_then(|id| u64::try_from(id).ok()).filter(|&id| id > 0);
-        self.ids.push(id.ok_or(CommandError::ClientId)?);
+        self.ids.insert(id.ok_or(CommandError::ClientId)?);
         Ok(())
     }
 

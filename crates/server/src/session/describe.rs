@@ -5,8 +5,14 @@ use crate::error::CommandError;
 use crate::glob;
 use crate::resp::{Reply, Request};
 
-/// Runs `COMMAND [COUNT | LIST | INFO name… | DOCS name… | GETKEYS command…]`.
-pub(super) fn command(request: Request<'_>) -> Result<Reply, CommandError> {
+/// Runs `COMMAND [COUNT | LIST | INFO name… | DOCS name… | GETKEYS command…]`; `most` bounds the memory of a
+/// reply for many names, which is a hundred times as large as the request.
+pub(super) fn command(request: Request<'_>, most: usize) -> Result<Reply, CommandError> {
+    let mut left = most;
+    let mut charge = |bytes: usize| -> Result<(), CommandError> {
+        left = left.checked_sub(bytes).ok_or(CommandError::ReplyTooLong(most))?;
+        Ok(())
+    };
     let word = request.arg(1).to_ascii_uppercase();
     match word.as_slice() {
         b"" => Ok(Reply::Array(TABLE.iter().map(entry).collect())),
@@ -15,13 +21,19 @@ pub(super) fn command(request: Request<'_>) -> Result<Reply, CommandError> {
         b"HELP" => Ok(command::help("command")),
         b"INFO" if request.len() == 2 => Ok(Reply::Array(TABLE.iter().map(entry).collect())),
         b"INFO" => {
-            let found =
-                request.from(2).map(|name| command::find(name).map_or(Reply::Null, |(_, s)| entry(s)));
-            Ok(Reply::Array(found.collect()))
+            let found = request.from(2).map(|name| {
+                let entry = command::find(name).map_or(Reply::Null, |(_, spec)| entry(spec));
+                charge(entry.held_bytes()).map(|()| entry)
+            });
+            found.collect::<Result<_, _>>().map(Reply::Array)
         }
         b"DOCS" if request.len() == 2 => Ok(Reply::Map(TABLE.iter().map(docs).collect())),
         b"DOCS" => {
-            Ok(Reply::Map(request.from(2).filter_map(command::find).map(|(_, spec)| docs(spec)).collect()))
+            let found = request.from(2).filter_map(command::find).map(|(_, spec)| {
+                let (name, about) = docs(spec);
+                charge(name.held_bytes() + about.held_bytes()).map(|()| (name, about))
+            });
+            found.collect::<Result<_, _>>().map(Reply::Map)
         }
         _ => keys_of(request),
     }

@@ -350,7 +350,7 @@ impl Session {
             }
             SessionCommand::Info => Ok(info::info(&self.shared, request)),
             SessionCommand::Config => info::config(&self.shared, request),
-            SessionCommand::Command => describe::command(request),
+            SessionCommand::Command => describe::command(request, self.shared.options.max_reply_bytes),
             SessionCommand::Cluster => Err(CommandError::NoSlots),
             SessionCommand::Slowlog => info::slowlog(request),
             SessionCommand::Auth => self.auth(request),

@@ -415,6 +415,10 @@ fn a_reply_beyond_its_bound_is_refused_and_the_connection_goes_on() {
         replies.len()
     );
     assert_eq!(client.ask("AZ.RANGE - + LIMIT 1 KEYS"), "[k0]");
+    for word in ["INFO", "DOCS"] {
+        let reply = client.ask(&format!("COMMAND {word}{}", " get".repeat(100)));
+        assert!(reply.starts_with("-ERR the reply would exceed"), "{reply}");
+    }
     // The replies to commands on the server count too.
     assert_eq!(client.ask("MULTI"), "OK");
     (0..20).for_each(|_| assert_eq!(client.ask("COMMAND DOCS get set"), "QUEUED"));
