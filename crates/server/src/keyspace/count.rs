@@ -24,6 +24,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use azekura::{Database, Error, Snapshot, TableDefinition, Transaction};
 
+use super::visits::Visits;
 use super::{EXPIRY, KEYS, KEYS_TABLE};
 
 const COUNTS_TABLE: &str = "redis.counts";
@@ -77,8 +78,9 @@ pub(crate) fn live(snapshot: &Snapshot, now_ms: u64) -> Result<KeyCounts, Error>
         let (_, (records, expiring)) = row?;
         sum += KeyCounts { records, expiring };
     }
-    let end = (now_ms.saturating_add(1), Vec::new());
+    let (end, visits) = ((now_ms.saturating_add(1), Vec::new()), Visits::default());
     snapshot.table(&EXPIRY)?.for_each(..end, |_| {
+        visits.note();
         sum += KeyCounts { records: -1, expiring: -1 };
         Ok(ControlFlow::Continue(()))
     })?;

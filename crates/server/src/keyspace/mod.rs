@@ -19,12 +19,12 @@ mod range;
 mod record;
 mod rows;
 mod source;
+mod visits;
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use azekura::{Database, Error, Savepoint, Snapshot, Table, TableDefinition, Transaction};
-use azekura_base::blocking;
 
 pub(crate) use count::{KeyCounts, add as add_to_count, live as live_counts};
 pub(crate) use expiry::remove_expired;
@@ -35,6 +35,7 @@ pub(crate) use record::{Form, Record, RecordRef};
 pub(crate) use rows::attach;
 
 use source::Source;
+use visits::Visits;
 
 use crate::cursor::Cursors;
 use crate::error::{CommandError, Failure};
@@ -45,9 +46,6 @@ pub(crate) const KEYS_TABLE: &str = "redis.keys";
 const EXPIRY_TABLE: &str = "redis.expiry";
 const KEYS: TableDefinition<[u8], [u8]> = TableDefinition::new(KEYS_TABLE);
 const EXPIRY: TableDefinition<(u64, Vec<u8>), ()> = TableDefinition::new(EXPIRY_TABLE);
-
-/// Number of keys that a transaction reads or writes before another thread may serve the other connections.
-const VISITED_KEYS: usize = 1024;
 
 /// State of the server that commands use besides their transaction.
 #[derive(Debug)]
@@ -98,8 +96,7 @@ pub(crate) struct Keyspace<'tx> {
     added: Cell<KeyCounts>,
     /// Bytes of the keys and values that were written.
     written: Cell<usize>,
-    /// Number of keys that were read or written.
-    visited: Cell<usize>,
+    visits: Visits,
 }
 
 /// A savepoint of the keys.
@@ -134,8 +131,8 @@ impl<'tx> Keyspace<'tx> {
     ) -> Result<Self, Error> {
         let reply_left = Cell::new(context.max_reply_bytes);
         let source = Source::Transaction(tx, tx.table(&KEYS)?);
-        let (added, written, visited) = Default::default();
-        Ok(Self { source, now_ms, context, reply_left, is_read_only: false, added, written, visited })
+        let (added, written, visits) = Default::default();
+        Ok(Self { source, now_ms, context, reply_left, is_read_only: false, added, written, visits })
     }
 
     /// Creates the keys of a snapshot. Reads lock nothing, and writes are refused.
@@ -146,8 +143,8 @@ impl<'tx> Keyspace<'tx> {
     ) -> Result<Self, Error> {
         let reply_left = Cell::new(context.max_reply_bytes);
         let source = Source::Snapshot(snapshot, snapshot.table(&KEYS)?);
-        let (added, written, visited) = Default::default();
-        Ok(Self { source, now_ms, context, reply_left, is_read_only: true, added, written, visited })
+        let (added, written, visits) = Default::default();
+        Ok(Self { source, now_ms, context, reply_left, is_read_only: true, added, written, visits })
     }
 
     /// Returns the table of keys, for locks and changes.
@@ -175,15 +172,6 @@ impl<'tx> Keyspace<'tx> {
     /// subtracted.
     pub(crate) const fn written_bytes(&self) -> usize {
         self.written.get()
-    }
-
-    /// Counts a key that is read or written. After each [`VISITED_KEYS`] keys of a transaction another thread
-    /// may serve the other connections of this thread.
-    fn note_visited(&self) {
-        self.visited.set(self.visited.get() + 1);
-        if self.visited.get().is_multiple_of(VISITED_KEYS) {
-            blocking::announce();
-        }
     }
 
     fn note_written(&self, key: &[u8], value: &[u8]) {
@@ -254,7 +242,7 @@ impl<'tx> Keyspace<'tx> {
         if key.len() > self.context.max_key_bytes {
             return Ok(None); // the key is too long to exist
         }
-        self.note_visited();
+        self.visits.note();
         let Some(bytes) = self.source.get(key)? else { return Ok(None) };
         let record = Record::decode(bytes)?;
         if !record.is_live(self.now_ms) {
@@ -273,7 +261,7 @@ impl<'tx> Keyspace<'tx> {
         if key.len() > self.context.max_key_bytes {
             return Ok(None); // the key is too long to exist
         }
-        self.note_visited();
+        self.visits.note();
         let found = self.source.with_value(key, |stored| {
             let record = LentRecord::of(stored)?;
             if record.is_live(self.now_ms) { Ok(Some(read(record)?)) } else { Ok(None) }
@@ -290,7 +278,7 @@ impl<'tx> Keyspace<'tx> {
         if key.len() > self.context.max_key_bytes {
             return Ok(None); // the key is too long to exist
         }
-        self.note_visited();
+        self.visits.note();
         let found = self.source.with_value(key, |stored| {
             let bytes = stored.bytes()?;
             let record = RecordRef::decode(&bytes)?;
@@ -306,7 +294,7 @@ impl<'tx> Keyspace<'tx> {
     /// Returns the record of `key` and locks it for a later write.
     pub(crate) fn get_for_update(&self, key: &[u8]) -> Result<Slot, Failure> {
         self.may_write(key)?;
-        self.note_visited();
+        self.visits.note();
         let Some(bytes) = self.table()?.get_for_update(key)? else { return Ok(Slot::default()) };
         let record = Record::decode(bytes)?;
         let old_expires_ms = record.expires_ms;
@@ -370,7 +358,7 @@ impl<'tx> Keyspace<'tx> {
     pub(crate) fn put(&self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), Failure> {
         self.may_write(key)?;
         self.check_value(value)?;
-        self.note_visited();
+        self.visits.note();
         let keys = self.table()?;
         let old = record::encoded(value, expiry.ms(), Form::Assigned, |bytes| keys.replace(key, bytes))?;
         // KEY-3: the lock is held since the replacement.
@@ -390,7 +378,7 @@ impl<'tx> Keyspace<'tx> {
         if key.len() > self.context.max_key_bytes {
             return Ok(false);
         }
-        self.note_visited();
+        self.visits.note();
         let Some(old) = self.table()?.remove(key)? else { return Ok(false) };
         self.context.watches.touch(key);
         self.note_added(-1, 0);
@@ -429,7 +417,7 @@ impl<'tx> Keyspace<'tx> {
                 return Ok(ControlFlow::Break(()));
             }
             looked += 1;
-            self.note_visited();
+            self.visits.note();
             let record = RecordRef::decode(bytes)?;
             let flow =
                 if record.is_live(self.now_ms) { each(key, record)? } else { ControlFlow::Continue(()) };
@@ -550,6 +538,9 @@ impl Slot {
 
 #[cfg(test)]
 mod tests {
+    use azekura_base::blocking;
+
+    use super::visits::LONG_VISIT;
     use super::*;
 
     thread_local! {
@@ -572,7 +563,8 @@ mod tests {
         let key = |i: usize| i.to_be_bytes();
         let stored = db.transact(|tx| {
             let keys = Keyspace::open(tx, 0, &context)?;
-            (0..3 * VISITED_KEYS).try_for_each(|i| Ok(keys.put(&key(i), b"", Expiry::Never)?))
+            (0..3 * LONG_VISIT).try_for_each(|i| keys.put(&key(i), b"", Expiry::AtMs(2)))?;
+            Ok(keys.settle_count()?)
         });
         stored.expect("the store works");
         let snapshot = db.snapshot().expect("the store is open");
@@ -581,10 +573,12 @@ mod tests {
         keys.walk(&KeyRange::ALL, Walk::KeysForward, usize::MAX, |_, _| Ok(ControlFlow::Continue(())))
             .expect("the store works");
         let by_walk = ANNOUNCED.get();
-        for i in 0..VISITED_KEYS {
+        assert_eq!(live_counts(&snapshot, 2).expect("the store works"), KeyCounts::default());
+        let by_count = ANNOUNCED.get();
+        for i in 0..LONG_VISIT {
             assert!(keys.exists(&key(i)).expect("the store works"));
         }
         blocking::on_block(None);
-        assert!(by_walk >= 3 && ANNOUNCED.get() > by_walk, "{by_walk}, {}", ANNOUNCED.get());
+        assert!(by_walk >= 3 && by_count >= by_walk + 3 && ANNOUNCED.get() > by_count);
     }
 }
