@@ -86,7 +86,7 @@ pub(super) fn copy(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
 pub(super) fn object(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let word = request.arg(1).to_ascii_uppercase();
     if word == b"HELP" {
-        return Ok(super::help("object"));
+        return help(keys, "object");
     }
     let about = |record: RecordRef<'_>| match word.as_slice() {
         b"ENCODING" => Reply::text(encoding(record)),
@@ -95,6 +95,13 @@ pub(super) fn object(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
         _ => Reply::Integer(0),
     };
     Ok(keys.look(request.arg(2), about)?.unwrap_or(Reply::Null))
+}
+
+/// Returns the reply to `HELP` of a command, and charges it to the bound of the replies.
+fn help(keys: &Keyspace<'_>, name: &str) -> CommandResult {
+    let help = super::help(name);
+    keys.charge(help.held_bytes())?;
+    Ok(help)
 }
 
 /// Returns the encoding that Redis would use for the value.
@@ -112,7 +119,7 @@ const MAX_EMBEDDED: usize = 44;
 /// Runs `MEMORY USAGE key [SAMPLES n]`: the size of the key's record, without the overhead of pages.
 pub(super) fn memory(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     if is_word(request.arg(1), "HELP") {
-        return Ok(super::help("memory"));
+        return help(keys, "memory");
     }
     let mut options = Options::from(request, 3);
     if let Some(option) = options.next()

@@ -427,6 +427,9 @@ fn a_reply_beyond_its_bound_is_refused_and_the_connection_goes_on() {
         replies.starts_with("[[get [summary") && replies.contains("-ERR the reply would exceed"),
         "{replies}"
     );
+    assert_eq!(client.ask("MULTI"), "OK");
+    (0..100).for_each(|_| assert_eq!(client.ask("OBJECT HELP"), "QUEUED"));
+    assert!(client.ask("EXEC").contains("-ERR the reply would exceed"));
 }
 
 #[test]
