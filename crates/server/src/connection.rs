@@ -26,6 +26,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use azekura_base::blocking;
+
 use crate::budget::{FREE_BYTES, Part};
 use crate::channel::{Channel, Received};
 use crate::clients::{Client, Released};
@@ -40,6 +42,9 @@ use crate::session::{Flow, Session};
 
 /// Bytes of unsent replies after which they are sent.
 const SEND_BYTES: usize = 256 << 10;
+/// Time for which the requests of one read may run before another thread serves the other connections.
+/// A read buffer of fast requests takes less time.
+const LONG_RUN: Duration = Duration::from_millis(20);
 /// Time for which replies are unsent before the connection may be closed for them.
 const SLOW_TIME: Duration = Duration::from_secs(1);
 /// Pause of a connection while the unsent replies of all connections exceed their bound.
@@ -400,6 +405,7 @@ impl Connection {
         }
         let batch = self.batch.get_or_insert_with(Batch::begin);
         self.client.note_active(batch.began);
+        let long_at = batch.lap + LONG_RUN;
         while self.has_requests && !self.ends && self.out.len() < SEND_BYTES {
             if group.is_full() {
                 self.needs_group_end = true;
@@ -418,6 +424,9 @@ impl Connection {
                         let command = self.client.last_command.load(Relaxed);
                         let time_ns = u64::try_from(batch.note(command).as_nanos()).unwrap_or(u64::MAX);
                         self.shared.counters.call_time_ns.add(command, time_ns);
+                        if batch.lap >= long_at {
+                            blocking::announce();
+                        }
                     }
                     flow
                 }

@@ -21,9 +21,11 @@ fn place(argument: &[u8]) -> Result<(usize, u8), CommandError> {
 /// Runs `GETBIT key offset`.
 pub(super) fn getbit(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let (byte, mask) = place(request.arg(2))?;
-    let is_set =
-        keys.look(request.arg(1), |record| record.value.get(byte).is_some_and(|&byte| byte & mask != 0))?;
-    Ok(Reply::flag(is_set.unwrap_or(false)))
+    let found = keys.lend(request.arg(1), |record| {
+        let is_inside = byte < record.value_len();
+        Ok(if is_inside { record.read(byte..byte + 1)? } else { Vec::new() })
+    })?;
+    Ok(Reply::flag(found.unwrap_or_default().first().is_some_and(|&byte| byte & mask != 0)))
 }
 
 /// Runs `SETBIT key offset 0 | 1`.

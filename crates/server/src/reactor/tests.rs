@@ -1,5 +1,6 @@
 //! Tests of a reactor that the test's own thread drives step by step. The sockets are real.
 
+use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use azekura::{Database, TableDefinition};
+use azekura_base::blocking;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 
 use super::connection_table::MissedEvent;
@@ -274,4 +276,27 @@ fn replies_that_waited_for_room_go_on_though_the_room_came_while_their_connectio
     // Runs until the client has read everything and disconnects.
     bench.turns_until(|reactor| reactor.connections.present() == 0);
     assert!(rest.join().expect("no panic"));
+}
+
+/// Other connections do not wait for a pipeline of slow requests, also if it waits for nothing.
+#[test]
+fn a_long_run_of_requests_is_announced() {
+    thread_local! {
+        static ANNOUNCED: Cell<u32> = const { Cell::new(0) };
+    }
+    const BYTES: usize = 4 << 20;
+    let mut bench = Bench::new();
+    let keys = TableDefinition::<[u8], [u8]>::new("redis.keys");
+    let db = bench.shared.engine.db.clone();
+    db.transact(|tx| tx.table(&keys)?.insert(b"big", &vec![0; BYTES + 1])).expect("a store in memory");
+    let mut client = bench.client();
+    say(&mut client, &"BITCOUNT big\r\n".repeat(60));
+    let mut connection = bench.next();
+    blocking::on_block(Some(|| ANNOUNCED.set(ANNOUNCED.get() + 1)));
+    connection.serve(&mut bench.members.group);
+    blocking::on_block(None);
+    assert!(ANNOUNCED.get() > 0, "60 counts of 32 million bits take some milliseconds each");
+    connection.wait();
+    connection.send();
+    (0..60).for_each(|_| expect(&mut client, ":0\r\n"));
 }

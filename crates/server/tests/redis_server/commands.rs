@@ -71,6 +71,7 @@ fn bits_are_set_counted_found_and_combined() {
          STRLEN a => :3
          GETBIT a 7 => :1
          GETBIT a 8 => :0
+         GETBIT none 0 => :0
          GETBIT a 4294967295 => :0
          GETBIT a 4294967296 => -ERR bit offset is not an integer or out of range
          SETBIT a -1 1 => -ERR bit offset is not…
