@@ -128,7 +128,25 @@ impl Default for ServerOptions {
     }
 }
 
+/// Longest time of an option. Longer times count as this one, because the sum of a time and the present must
+/// not overflow.
+const LONGEST_TIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
 impl ServerOptions {
+    /// Limits all times to [`LONGEST_TIME`].
+    pub(crate) fn limit_times(&mut self) {
+        let times = [
+            &mut self.login_timeout,
+            &mut self.write_timeout,
+            &mut self.transaction_timeout,
+            &mut self.drain_timeout,
+            &mut self.expiry_interval,
+        ];
+        for time in times.into_iter().chain(&mut self.idle_timeout) {
+            *time = (*time).min(LONGEST_TIME);
+        }
+    }
+
     /// Checks the settings; [`Server::start`](crate::Server::start) does too.
     ///
     /// # Errors

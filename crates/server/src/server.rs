@@ -96,6 +96,7 @@ impl Server {
     /// setting to change.
     pub fn start(db: Database, mut options: ServerOptions) -> Result<Self, ServerError> {
         options.validate()?;
+        options.limit_times();
         options.max_clients = descriptors::most_clients(options.max_clients);
         let tls = options.tls.as_ref().map(Tls::load).transpose()?;
         let listener = Listener::bind(&options.listen)?;

@@ -1,6 +1,7 @@
 //! Shutdown, `CLIENT KILL`, and the port for metrics.
 
 use std::net::TcpStream;
+use std::time::Duration;
 
 use azekura::Database;
 use azekura_server::{Server, ServerOptions};
@@ -70,4 +71,23 @@ fn metrics_and_health_are_on_a_port_of_their_own() {
     assert!(page("GET /livez HTTP/1.0\r\n\r\n").ends_with("ok\n"));
     assert!(page("GET /else HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 404"));
     assert!(page("DELETE /metrics HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 400"));
+}
+
+/// A program may set the longest time for "never".
+#[test]
+fn times_without_an_end_are_no_failure() {
+    let redis = TestServer::with(|options| {
+        options.login_timeout = Duration::MAX;
+        options.write_timeout = Duration::MAX;
+        options.transaction_timeout = Duration::MAX;
+        options.drain_timeout = Duration::MAX;
+        options.expiry_interval = Duration::MAX;
+        options.idle_timeout = Some(Duration::MAX);
+    });
+    let mut client = redis.client();
+    for request in ["AZ.BEGIN", "SET a 1", "AZ.COMMIT"] {
+        assert_eq!(client.ask(request), "OK", "{request}");
+    }
+    drop(client);
+    redis.server.stop().unwrap();
 }
