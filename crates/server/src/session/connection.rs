@@ -1,5 +1,6 @@
 //! Commands on the connection: login, protocol, name.
 
+use super::info::REDIS_VERSION;
 use super::{MAX_FAILED_LOGINS, Session};
 use crate::command::{database_index, integer, is_word, short_text};
 use crate::error::CommandError;
@@ -77,7 +78,7 @@ impl Session {
         let id = i64::try_from(self.client.id).unwrap_or(i64::MAX);
         Reply::Map(vec![
             (Reply::text("server"), Reply::text("azekura")),
-            (Reply::text("version"), Reply::text(env!("CARGO_PKG_VERSION"))),
+            (Reply::text("version"), Reply::text(REDIS_VERSION)),
             (Reply::text("proto"), Reply::Integer(self.protocol.number())),
             (Reply::text("id"), Reply::Integer(id)),
             (Reply::text("mode"), Reply::text("standalone")),

@@ -15,7 +15,7 @@ use crate::resp::{Reply, Request};
 use crate::server::Shared;
 
 /// Version of Redis that the commands follow. Clients select commands by this version.
-const REDIS_VERSION: &str = "7.2.0";
+pub(super) const REDIS_VERSION: &str = "7.2.0";
 
 /// Runs `TIME`.
 pub(super) fn time(now_us: u64) -> Reply {
