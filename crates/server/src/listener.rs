@@ -300,7 +300,7 @@ mod tests {
         let somaxconn = std::fs::read_to_string("/proc/sys/net/core/somaxconn").expect("Linux has it");
         let most: usize = somaxconn.trim().parse().expect("a number");
         // Other tests of this process need descriptors too.
-        let most = crate::descriptors::most_clients(4096).div_ceil(2).min(most).min(1000);
+        let most = crate::descriptors::most_clients(4096, 1).div_ceil(2).min(most).min(1000);
         let address = ListenAddress::Tcp("127.0.0.1:0".parse().expect("an address"));
         let listener = Listener::bind(&address).expect("a free port");
         let address = listener.address().expect("it listens").tcp().expect("a port");

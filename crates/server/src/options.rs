@@ -61,7 +61,7 @@ pub struct ServerOptions {
     /// Durability before the reply to a write; by default the reply waits until the write is durable.
     pub durability: Durability,
     /// Maximum of concurrent connections. The server lowers it if the process may not open that number of
-    /// files and 256 more, which are reserved for the store.
+    /// files, two for each reactor, and 256 more, which are reserved for the store.
     /// [`Server::max_clients`](crate::Server::max_clients) returns the number in use.
     pub max_clients: usize,
     /// Maximum of reactors: event loops that each serve a share of the connections. By default the number of

@@ -97,7 +97,7 @@ impl Server {
     pub fn start(db: Database, mut options: ServerOptions) -> Result<Self, ServerError> {
         options.validate()?;
         options.limit_times();
-        options.max_clients = descriptors::most_clients(options.max_clients);
+        options.max_clients = descriptors::most_clients(options.max_clients, options.reactors);
         let tls = options.tls.as_ref().map(Tls::load).transpose()?;
         let listener = Listener::bind(&options.listen)?;
         let metrics_listener = options.metrics.map(listen).transpose()?;
