@@ -333,7 +333,7 @@ fn remove_expired(shared: &Shared) -> Duration {
     for _ in 0..MAX_STEPS {
         let now_ms = shared.engine.clock.now_ms();
         let Ok(dropped) = keyspace::remove_expired(&shared.engine.db, now_ms) else {
-            // The commands that use the store report its error.
+            // A table is locked, or the store has failed, which the commands that use it report.
             return pause_until(interval, None);
         };
         shared.counters.expired.add(dropped.records as u64);

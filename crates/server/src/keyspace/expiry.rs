@@ -25,8 +25,8 @@ fn due(tx: &Transaction, now_ms: u64) -> Result<Vec<(u64, Vec<u8>)>, Error> {
 /// An earlier transaction has read the rows and released its locks. So this one can acquire the lock of a key
 /// before the lock of its row (KEY-4).
 fn remove_due(tx: &Transaction, due: &[(u64, Vec<u8>)]) -> Result<usize, Error> {
-    let (keys, rows) = (tx.table(&KEYS)?, tx.table(&EXPIRY)?);
     tx.set_nowait(true)?;
+    let (keys, rows) = (tx.table(&KEYS)?, tx.table(&EXPIRY)?);
     let (mut removed, mut added) = (0, KeyCounts::default());
     for row in due {
         let before = tx.savepoint()?;
@@ -83,8 +83,16 @@ pub(crate) struct Dropped {
 }
 
 /// Runs one removal step.
+///
+/// # Errors
+///
+/// [`Error::WouldBlock`]: a transaction has locked the whole table, as `FLUSHALL` does. A later step removes
+/// the keys.
 pub(crate) fn remove_expired(db: &azekura::Database, now_ms: u64) -> Result<Dropped, Error> {
-    let look = |tx: &Transaction| Ok((due(tx, now_ms)?, next_expiry_ms(tx)?));
+    let look = |tx: &Transaction| {
+        tx.set_nowait(true)?;
+        Ok((due(tx, now_ms)?, next_expiry_ms(tx)?))
+    };
     let ((due, next_ms), _ticket) = db.transact_deferred_flush(look)?;
     if due.is_empty() {
         return Ok(Dropped { next_ms, ..Dropped::default() });
@@ -93,4 +101,25 @@ pub(crate) fn remove_expired(db: &azekura::Database, now_ms: u64) -> Result<Drop
     let (removed, _ticket) = db.transact_deferred_flush(|tx| remove_due(tx, &due))?;
     let is_more = removed > 0 && due.len() == BATCH_KEYS;
     Ok(Dropped { records: removed, is_more, next_ms: Some(now_ms) })
+}
+
+#[cfg(test)]
+mod tests {
+    use azekura::Database;
+
+    use super::*;
+    use crate::keyspace::{EXPIRY_TABLE, prepare};
+
+    /// Otherwise the thread that removes expired keys, and a stop of the server, which waits for this thread,
+    /// would wait for the end of an interactive transaction with `FLUSHALL`.
+    #[test]
+    fn a_table_that_a_transaction_has_locked_is_not_waited_for() {
+        let db = Database::in_memory().expect("memory");
+        prepare(&db).expect("the store works");
+        let tx = db.begin().expect("the store is open");
+        tx.drop_table(EXPIRY_TABLE).expect("the store works");
+        assert!(matches!(remove_expired(&db, 1), Err(Error::WouldBlock { .. })));
+        tx.abort().expect("it is open");
+        assert_eq!(remove_expired(&db, 1).expect("nothing is locked"), Dropped::default());
+    }
 }
