@@ -259,15 +259,11 @@ impl Reactor {
         }
     }
 
-    /// Sends the replies of a connection that this thread has taken.
+    /// Sends the replies of a connection that this thread has taken. A connection that has ended is dropped in
+    /// the next turn, while the reactor is offered (REACT-2): the rollback of its transaction may take long.
     fn answer(&mut self, mut connection: Box<Connection>) {
         drive::guarded(&mut connection, Connection::send);
-        let token = connection.token;
-        if connection.is_over() {
-            drive::discard(connection);
-            return self.end(token);
-        }
-        if let Some(token) = token {
+        if let Some(token) = connection.token {
             self.forget_missed(token);
             self.put_back(token, Some(connection));
         }

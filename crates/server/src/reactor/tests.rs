@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use azekura::{Database, TableDefinition};
 use azekura_base::blocking;
-use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::net::sockopt::{set_socket_linger, set_socket_send_buffer_size};
 
 use super::connection_table::MissedEvent;
 use super::drive::turn;
@@ -299,4 +299,27 @@ fn a_long_run_of_requests_is_announced() {
     connection.wait();
     connection.send();
     (0..60).for_each(|_| expect(&mut client, ":0\r\n"));
+}
+
+/// REACT-2: the rollback of a transaction may take long, so the reactor is offered meanwhile.
+#[test]
+fn a_connection_that_ends_while_it_is_answered_is_dropped_in_a_turn_of_its_own() {
+    let mut bench = Bench::new();
+    let mut client = bench.client();
+    say(&mut client, "AZ.BEGIN\r\nSET a 1\r\n");
+    let until = Instant::now() + TIMEOUT;
+    let mut connection = bench.next();
+    let token = connection.token.expect("it is registered");
+    connection.serve(&mut bench.members.group);
+    // A socket without a linger time resets its connection.
+    set_socket_linger(&client, Some(Duration::ZERO)).expect("a socket");
+    drop(client);
+    while bench.reactor().connections.missed(token) != MissedEvent::End {
+        assert!(Instant::now() < until, "no event");
+        bench.reactor().poll(true);
+    }
+    bench.reactor().answer(connection);
+    assert_eq!(bench.reactor().connections.queued(), 1, "it is over, and not dropped");
+    bench.answer();
+    assert_eq!((bench.reactor().connections.present(), bench.value("a")), (0, None));
 }
