@@ -21,7 +21,7 @@
 //! | `hooks::kernel` | memory calls that only the kernel can execute; the table of all memory calls |
 //! | `hooks::transfer` | `read`, `write` and similar calls, if the kernel does not wait for far memory |
 //! | `hooks::message` | socket messages, if the kernel does not wait for far memory |
-//! | `hooks::stream` | streams (`FILE`), if the kernel does not wait for far memory |
+//! | `hooks::stream` | streams (`FILE`), if the kernel does not wait for far memory, or on the own memory |
 //! | `hooks::descriptor` | `close` and similar calls, which skip the layer's descriptors |
 //! | `hooks::directory` | `opendir`, if the kernel does not wait for far memory |
 //! | `hooks::again` | repeatable system calls, if the kernel does not wait for far memory |

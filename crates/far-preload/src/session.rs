@@ -394,8 +394,10 @@ fn install(heap: Heap, launch: &'static Launch) -> &'static Session {
         place[0].store(range.start, Relaxed);
         place[1].store(range.len(), Relaxed);
     }
+    // If the kernel waits for far memory, only streams on the memory of this process need these hooks.
+    let streams = crate::hooks::take_streams_over();
     if !heap.memory().mechanism().serves_system_calls() {
-        if let Err(error) = crate::hooks::take_streams_over() {
+        if let Err(error) = streams {
             refuse(&error);
         }
         UNSERVED_RANGES.store(heap.memory().adopted().len() + 1, Relaxed);

@@ -59,10 +59,15 @@ pub(super) fn before_transfer(fd: c_int, bytes: impl FnOnce() -> usize) {
 pub(super) unsafe extern "C" fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t {
     // SAFETY: the caller keeps the contract of the C function.
     let reached = unsafe { LSEEK.get()(fd, offset, whence) };
+    after_seek(reached);
+    reached
+}
+
+/// Records that a descriptor was positioned at an offset.
+pub(super) fn after_seek(reached: off_t) {
     if reached >= LEAST {
         IS_POSITIONED.store(true, Relaxed); // Relaxed: see `before_transfer`
     }
-    reached
 }
 
 /// # Safety

@@ -1,7 +1,8 @@
 //! Streams (`FILE`) of the C library make their own system calls (F1). Each kind of stream has a table of
-//! functions. Two of them make system calls: `_IO_file_read` and `_IO_file_write`. If the kernel does not
-//! wait for far memory, hooks replace these functions in the tables, and far memory is transferred through a
-//! bounce buffer.
+//! functions. Three of them make system calls on memory or positions of the program: `_IO_file_read`,
+//! `_IO_file_write` and `_IO_file_seek`. Hooks replace these functions in the tables. A stream may be the
+//! memory of this process (`own`). If the kernel does not wait for far memory, far memory is transferred
+//! through a bounce buffer.
 //!
 //! So all kinds of buffers work: a large block that `fwrite`, `printf` or `fread` transfers without the
 //! stream's buffer; a buffer of the program (`setvbuf`); and the stream's own buffer, which the C library
@@ -10,14 +11,15 @@
 //! load, then reported "Bad address" and saved nothing.
 //!
 //! The tables are constant after the program is loaded, so they are made writable for a short time before
-//! `main`. Their content identifies them: they contain the addresses of the two functions, which the C
+//! `main`. Their content identifies them: they contain the addresses of these functions, which the C
 //! library has exported under these names since 1997.
 
 use super::bounce::Parts;
+use super::own;
 use super::transfer::{bounced_in, bounced_out, one};
 use crate::next::{Next, exists};
 use crate::session::is_unserved;
-use libc::{FILE, ssize_t};
+use libc::{FILE, off_t, ssize_t};
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::sync::atomic::{
@@ -27,15 +29,18 @@ use std::sync::atomic::{
 
 type Read = unsafe extern "C" fn(*mut FILE, *mut c_void, ssize_t) -> ssize_t;
 type Write = unsafe extern "C" fn(*mut FILE, *const c_void, ssize_t) -> ssize_t;
+type Seek = unsafe extern "C" fn(*mut FILE, off_t, c_int) -> off_t;
 
 static READ: Next<Read> = Next::new(c"_IO_file_read");
 static WRITE: Next<Write> = Next::new(c"_IO_file_write");
+static SEEK: Next<Seek> = Next::new(c"_IO_file_seek");
 
 unsafe extern "C" fn read(stream: *mut FILE, at: *mut c_void, bytes: ssize_t) -> ssize_t {
     // SAFETY: the caller keeps the contract of the C function. The C library requests no negative number of
     // bytes.
     unsafe {
         let length = usize::try_from(bytes).unwrap_or(0);
+        own::before_transfer(libc::fileno(stream), || length);
         if !is_unserved(at as usize, length) {
             return READ.get()(stream, at, bytes);
         }
@@ -52,6 +57,7 @@ unsafe extern "C" fn write(stream: *mut FILE, at: *const c_void, bytes: ssize_t)
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
         let length = usize::try_from(bytes).unwrap_or(0);
+        own::before_transfer(libc::fileno(stream), || length);
         if is_unserved(at as usize, length) {
             let put = |from: *mut u8, n: usize, _| WRITE.get()(stream, from.cast(), n.cast_signed());
             let written = bounced_out(Parts(&one(at, length)), || true, put);
@@ -63,6 +69,13 @@ unsafe extern "C" fn write(stream: *mut FILE, at: *const c_void, bytes: ssize_t)
         }
         WRITE.get()(stream, at, bytes)
     }
+}
+
+unsafe extern "C" fn seek(stream: *mut FILE, offset: off_t, whence: c_int) -> off_t {
+    // SAFETY: the caller keeps the contract of the C function.
+    let reached = unsafe { SEEK.get()(stream, offset, whence) };
+    own::after_seek(reached);
+    reached
 }
 
 /// Error: the tables of the C library's streams could not be changed.
@@ -80,17 +93,18 @@ impl std::fmt::Display for UnknownStreams {
 
 impl std::error::Error for UnknownStreams {}
 
-/// Redirects streams to bounce buffers. Takes effect at the first call, before there are other threads.
+/// Redirects the system calls of streams to this module. Takes effect at the first call, before there are
+/// other threads.
 pub(crate) fn take_over() -> Result<(), UnknownStreams> {
     static DONE: AtomicBool = AtomicBool::new(false);
     if DONE.load(Acquire) {
         return Ok(());
     }
-    if !exists(c"_IO_file_read") || !exists(c"_IO_file_write") {
+    if ![c"_IO_file_read", c"_IO_file_write", c"_IO_file_seek"].into_iter().all(exists) {
         return Err(UnknownStreams);
     }
-    let (theirs, ours) =
-        ([READ.get() as usize, WRITE.get() as usize], [read as Read as usize, write as Write as usize]);
+    let theirs = [READ.get() as usize, WRITE.get() as usize, SEEK.get() as usize];
+    let ours = [read as Read as usize, write as Write as usize, seek as Seek as usize];
     let tables = tables(theirs[0]).ok_or(UnknownStreams)?;
     let protect = |protection: c_int| {
         // SAFETY: the C library's constants, which stay readable.
@@ -99,11 +113,11 @@ pub(crate) fn take_over() -> Result<(), UnknownStreams> {
     if !protect(libc::PROT_READ | libc::PROT_WRITE) {
         return Err(UnknownStreams);
     }
-    let mut found = [0; 2];
+    let mut found = [0; 3];
     for word in tables.clone().step_by(size_of::<usize>()) {
         // SAFETY: inside the tables, aligned, and writable now. Only the loader writes there.
         let word = unsafe { AtomicUsize::from_ptr(word as *mut usize) };
-        // Relaxed: both functions are valid, so a stream in use may call either.
+        // Relaxed: both functions of a word are valid, so a stream in use may call either.
         if let Some(which) = theirs.iter().position(|&theirs| theirs == word.load(Relaxed)) {
             word.store(ours[which], Relaxed);
             found[which] += 1;
@@ -155,4 +169,5 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, data: *mu
 pub(super) fn settle() {
     READ.settle();
     WRITE.settle();
+    SEEK.settle();
 }

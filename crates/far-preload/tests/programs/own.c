@@ -1,4 +1,5 @@
-/* A process that reads and writes its own memory through /proc/self/mem and process_vm_readv. */
+/* A process that reads and writes its own memory through /proc/self/mem, also by stream, and
+ * process_vm_readv. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -35,6 +36,19 @@ int main(void) {
     memset(copy, 0, BYTES);
     snprintf(name, sizeof name, "/proc/%d/mem", getpid());
     int own = open("/proc/self/mem", O_RDWR), numbered = open(name, O_RDWR);
+    /* Streams first, before a descriptor was positioned, and on pages that no other call concerns. */
+    FILE *stream = fopen("/proc/self/mem", "r+");
+    for (size_t at = 700000; at + PART < BYTES; at += BYTES / 16 + 12345) {
+        memset(near, 0, PART);
+        fseeko(stream, (uintptr_t)(block + at), SEEK_SET);
+        check("fread", fread(near, 1, PART, stream), near, at);
+        fseeko(stream, (uintptr_t)(copy + at), SEEK_SET);
+        ssize_t done = fwrite(near, 1, PART, stream);
+        if (fflush(stream) != 0)
+            printf("fflush at %zu: %s\n", at, strerror(errno));
+        check("fwrite", done, copy + at, at);
+    }
+    fclose(stream);
     for (size_t at = 0; at + PART < BYTES; at += BYTES / 16 + 12345) {
         off_t from = (uintptr_t)(block + at), to = (uintptr_t)(copy + at);
         check("pread", pread(own, near, PART, from), near, at);
