@@ -1,12 +1,13 @@
-//! System calls by number (`syscall`) with a buffer or a name in far memory, if the kernel does not wait for
-//! far memory (F1). Calls with the arguments of the C library's functions go to the hooks of these functions.
-//! The other calls are repeated, as in `again`.
+//! System calls by number (`syscall`) with a buffer or a name in far memory. Calls with the arguments of the C
+//! library's functions go to the hooks of these functions: transfers with every mechanism, because of direct
+//! I/O and of the memory of this process (`transfer`, `own`), the others if the kernel does not wait for far
+//! memory (F1). Calls without such a hook are repeated, as in `again`.
 
 use super::again::{Given, asked};
 use super::descriptor::LOCK;
-use super::{fail, message, once, transfer};
+use super::{fail, message, once, own, transfer};
 use crate::session::serves_system_calls;
-use libc::{c_int, c_long, c_uint, off_t, socklen_t};
+use libc::{c_int, c_long, c_uint, c_ulong, off_t, socklen_t};
 use std::ptr;
 
 /// Executes these calls by their system call numbers. Returns `None` for other numbers.
@@ -19,22 +20,27 @@ pub(super) unsafe fn by_number(
     arguments: [usize; 6],
     call: impl Fn() -> c_long,
 ) -> Option<c_long> {
-    if serves_system_calls() {
-        return None;
-    }
     // SAFETY: the caller keeps the contract.
-    unsafe { transferred(number, arguments) }.or_else(|| {
-        let given = given(number, arguments)?;
-        Some(asked(&given, call))
-    })
+    unsafe {
+        if let Some(done) = transferred(number, arguments) {
+            return Some(done);
+        }
+        if serves_system_calls() {
+            return None;
+        }
+        delivered(number, arguments).or_else(|| {
+            let given = given(number, arguments)?;
+            Some(asked(&given, call))
+        })
+    }
 }
 
-/// Executes calls that transfer bytes, or deliver a result once. Integers keep their low half, as in the
-/// kernel.
+/// Executes calls that transfer bytes of files and of processes, or position a file. Integers keep their low
+/// half, as in the kernel.
 unsafe fn transferred(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
     let (fd, at) = (a as c_int, ptr::with_exposed_provenance_mut::<libc::c_void>(b));
     let (parts, count) = (at.cast_const().cast::<libc::iovec>(), c as c_int);
-    let pointer = ptr::with_exposed_provenance_mut::<libc::c_void>;
+    let others = ptr::with_exposed_provenance::<libc::iovec>(d);
     // SAFETY: the caller keeps the contract of the system call.
     let done = unsafe {
         match number {
@@ -46,6 +52,28 @@ unsafe fn transferred(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<
             libc::SYS_writev => transfer::writev(fd, parts, count),
             libc::SYS_preadv => transfer::preadv64(fd, parts, count, d as off_t),
             libc::SYS_pwritev => transfer::pwritev64(fd, parts, count, d as off_t),
+            libc::SYS_preadv2 => transfer::preadv64v2(fd, parts, count, d as off_t, f as c_int),
+            libc::SYS_pwritev2 => transfer::pwritev64v2(fd, parts, count, d as off_t, f as c_int),
+            libc::SYS_process_vm_readv => {
+                own::process_vm_readv(fd, parts, c as c_ulong, others, e as c_ulong, f as c_ulong)
+            }
+            libc::SYS_process_vm_writev => {
+                own::process_vm_writev(fd, parts, c as c_ulong, others, e as c_ulong, f as c_ulong)
+            }
+            libc::SYS_lseek => own::lseek64(fd, b as off_t, c as c_int) as isize,
+            _ => return None,
+        }
+    };
+    Some(done as c_long)
+}
+
+/// Executes the other calls that transfer bytes, or deliver a result once, as `transferred` does.
+unsafe fn delivered(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
+    let (fd, at) = (a as c_int, ptr::with_exposed_provenance_mut::<libc::c_void>(b));
+    let pointer = ptr::with_exposed_provenance_mut::<libc::c_void>;
+    // SAFETY: the caller keeps the contract of the system call.
+    let done = unsafe {
+        match number {
             libc::SYS_getrandom => transfer::getrandom(pointer(a), b, c as c_uint),
             libc::SYS_sendto => message::sendto(fd, at, c, d as c_int, pointer(e).cast(), f as socklen_t),
             libc::SYS_recvfrom => {

@@ -1,5 +1,5 @@
-/* A process that reads and writes its own memory through /proc/self/mem, also by stream, and
- * process_vm_readv. */
+/* A process that reads and writes its own memory through /proc/self/mem and process_vm_readv, also by stream
+ * and by the numbers of the system calls. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -49,6 +50,19 @@ int main(void) {
         check("fwrite", done, copy + at, at);
     }
     fclose(stream);
+    int by_position = 0;
+    for (size_t at = 1050000; at + PART < BYTES; at += BYTES / 16 + 12345) {
+        unsigned long from = (uintptr_t)(block + at);
+        struct iovec here = {near, PART}, there = {copy + at, PART};
+        memset(near, 0, PART);
+        if (by_position && syscall(SYS_lseek, own, from, SEEK_SET) == (long)from)
+            check("read by number", syscall(SYS_read, own, near, PART), near, at);
+        else
+            check("pread64 by number", syscall(SYS_pread64, own, near, PART, from), near, at);
+        check("process_vm_writev by number",
+            syscall(SYS_process_vm_writev, getpid(), &here, 1L, &there, 1L, 0L), copy + at, at);
+        by_position = !by_position;
+    }
     for (size_t at = 0; at + PART < BYTES; at += BYTES / 16 + 12345) {
         off_t from = (uintptr_t)(block + at), to = (uintptr_t)(copy + at);
         check("pread", pread(own, near, PART, from), near, at);
