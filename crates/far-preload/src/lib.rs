@@ -26,6 +26,7 @@
 //! | `hooks::directory` | `opendir`, if the kernel does not wait for far memory |
 //! | `hooks::again` | repeatable system calls, if the kernel does not wait for far memory |
 //! | `hooks::once` | system calls with results that the kernel delivers once |
+//! | `hooks::wait` | calls that wait for descriptors, if the kernel does not wait for far memory |
 //! | `hooks::text` | `system`, `popen` and `freopen`, if the kernel does not wait for far memory |
 //! | `hooks::own` | reads and writes of the own memory through `/proc` and `process_vm_readv` |
 //! | `hooks::queued` | asynchronous transfers, for which the kernel uses memory after the call |

@@ -430,6 +430,11 @@ fn f1_calls_of_every_kind_work_on_pages_that_are_away() {
 }
 
 #[test]
+fn f1_a_time_limit_and_a_signal_end_waits_with_arguments_that_are_away() {
+    mechanisms().into_iter().for_each(|mechanism| same("waits", &[], mechanism));
+}
+
+#[test]
 fn f1_names_and_results_of_calls_may_be_on_pages_that_are_away() {
     mechanisms()
         .into_iter()

@@ -5,7 +5,7 @@
 use super::{errno, fail};
 use crate::next::Next;
 use crate::session::is_unserved;
-use libc::{c_char, mode_t, nfds_t, size_t, ssize_t};
+use libc::{c_char, mode_t, size_t, ssize_t};
 use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -305,40 +305,9 @@ again! {
     readlinkat(at: c_int, path: Path, to: *mut c_char, bytes: size_t) -> ssize_t =
         [text(path), writes(to, bytes)];
     getdents64(fd: c_int, to: Any, bytes: size_t) -> ssize_t = [writes(to, bytes.min(1 << 16))];
-    // Calls that wait: a descriptor that is ready stays ready.
-    epoll_wait(fd: c_int, to: *mut libc::epoll_event, most: c_int, timeout: c_int) -> c_int =
-        [writes(to, usize::try_from(most).unwrap_or(0) * size_of::<libc::epoll_event>())];
-    epoll_pwait(
-        fd: c_int, to: *mut libc::epoll_event, most: c_int, timeout: c_int, mask: *const libc::sigset_t
-    ) -> c_int =
-        [writes(to, usize::try_from(most).unwrap_or(0) * size_of::<libc::epoll_event>()), reads(mask, 8)];
-    epoll_pwait2(
-        fd: c_int, to: *mut libc::epoll_event, most: c_int, timeout: *const libc::timespec,
-        mask: *const libc::sigset_t
-    ) -> c_int =
-        [
-            writes(to, usize::try_from(most).unwrap_or(0) * size_of::<libc::epoll_event>()),
-            reads(timeout, 16),
-            reads(mask, 8)
-        ];
     epoll_ctl(fd: c_int, what: c_int, about: c_int, event: *mut libc::epoll_event) -> c_int =
         [reads(event, size_of::<libc::epoll_event>())];
-    poll(fds: *mut libc::pollfd, count: nfds_t, timeout: c_int) -> c_int =
-        [writes(fds, count as usize * size_of::<libc::pollfd>())];
-    ppoll(
-        fds: *mut libc::pollfd, count: nfds_t, timeout: *const libc::timespec, mask: *const libc::sigset_t
-    ) -> c_int =
-        [writes(fds, count as usize * size_of::<libc::pollfd>()), reads(timeout, 16), reads(mask, 8)];
-    select(
-        most: c_int, r: *mut libc::fd_set, w: *mut libc::fd_set, e: *mut libc::fd_set,
-        timeout: *mut libc::timeval
-    ) -> c_int =
-        [filled(r), filled(w), filled(e), filled(timeout)];
-    pselect(
-        most: c_int, r: *mut libc::fd_set, w: *mut libc::fd_set, e: *mut libc::fd_set,
-        timeout: *const libc::timespec, mask: *const libc::sigset_t
-    ) -> c_int =
-        [filled(r), filled(w), filled(e), reads(timeout, 16), reads(mask, 8)];
+    // Calls that wait only after the kernel has read their arguments.
     sigsuspend(mask: *const libc::sigset_t) -> c_int = [reads(mask, 8)];
     semop(set: c_int, operations: Any, count: size_t) -> c_int = [reads(operations, count * 6)];
     semtimedop(set: c_int, operations: Any, count: size_t, timeout: *const libc::timespec) -> c_int =

@@ -3,7 +3,7 @@
 //! is replaced by the hook of the plain function. A length that is too large goes to the C library, which
 //! ends the program.
 
-use super::{again, message, transfer};
+use super::{again, message, transfer, wait};
 use crate::next::Next;
 use libc::{c_char, nfds_t, off_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use std::ffi::{c_int, c_void};
@@ -57,10 +57,10 @@ checked! {
         again::readlinkat, bytes <= known;
     __getcwd_chk(to: Text, bytes: size_t; known: size_t) -> Text = again::getcwd, bytes <= known;
     __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int; known: size_t) -> c_int =
-        again::poll, count as usize <= known / size_of::<pollfd>();
+        wait::poll, count as usize <= known / size_of::<pollfd>();
     __ppoll_chk(
         fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t; known: size_t
-    ) -> c_int = again::ppoll, count as usize <= known / size_of::<pollfd>();
+    ) -> c_int = wait::ppoll, count as usize <= known / size_of::<pollfd>();
     __open_2(path: Path, flags: c_int;) -> c_int = opened, has_no_mode(flags);
     __open64_2(path: Path, flags: c_int;) -> c_int = opened, has_no_mode(flags);
     __openat_2(at: c_int, path: Path, flags: c_int;) -> c_int = opened_at, has_no_mode(flags);

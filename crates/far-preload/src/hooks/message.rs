@@ -4,12 +4,14 @@
 //! a stream, which may be transferred in part.
 
 use super::bounce::{BOUNCE, Bounce, Parts};
+use super::once::Kept;
 use super::transfer::{bounced_in, bounced_out, one, unserved_parts};
 use super::{errno, fail, queued};
 use crate::next::Next;
 use crate::session::is_unserved;
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use std::ffi::{c_int, c_uint, c_void};
+use std::time::{Duration, Instant};
 use std::{mem, ptr};
 
 type Receive = unsafe extern "C" fn(c_int, *mut c_void, size_t, c_int) -> ssize_t;
@@ -333,7 +335,7 @@ unsafe fn any_is_far(messages: *mut mmsghdr, count: c_uint) -> bool {
     }
 }
 
-/// Calls `one` for each message until a call fails.
+/// Calls `one` for each message until a call fails, or `goes_on` returns `false` after a message.
 ///
 /// # Safety
 ///
@@ -342,6 +344,7 @@ unsafe fn in_turn(
     messages: *mut mmsghdr,
     count: c_uint,
     one: impl Fn(*mut msghdr, c_uint) -> ssize_t,
+    goes_on: impl Fn() -> bool,
 ) -> c_int {
     for index in 0..count {
         // SAFETY: inside the array.
@@ -353,14 +356,16 @@ unsafe fn in_turn(
             }
             (*message).msg_len = done as c_uint;
         }
+        if !goes_on() {
+            return index as c_int + 1;
+        }
     }
     count as c_int
 }
 
 /// # Safety
 ///
-/// The contract of the C library's function. The timeout is ignored for messages in far memory; the kernel
-/// checks it only between messages.
+/// The contract of the C library's function, which stores the remaining time.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn recvmmsg(
     fd: c_int,
@@ -371,15 +376,63 @@ pub(super) unsafe extern "C" fn recvmmsg(
 ) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
-        if !any_is_far(messages, count) {
-            return RECVMMSG.get()(fd, messages, count, flags, timeout);
+        let mut kept = Kept::new(timeout);
+        let time = kept.pointer();
+        let got = if any_is_far(messages, count) {
+            recvmmsg_bounced(fd, messages, count, flags, time)
+        } else {
+            RECVMMSG.get()(fd, messages, count, flags, time)
+        };
+        if got >= 0 {
+            kept.give_back();
         }
-        in_turn(messages, count, |message, index| {
-            let waits = index == 0 || flags & libc::MSG_WAITFORONE == 0;
-            let how = (flags & !libc::MSG_WAITFORONE) | if waits { 0 } else { libc::MSG_DONTWAIT };
-            recvmsg_bounced(fd, message, how)
-        })
+        got
     }
+}
+
+/// Receives messages one by one. As in the kernel, the time limit is checked only after each message.
+///
+/// # Safety
+///
+/// The contract of `recvmmsg`.
+unsafe fn recvmmsg_bounced(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    time: *mut timespec,
+) -> c_int {
+    let start = Instant::now();
+    // SAFETY: the pointer is null, or that of the caller's time limit.
+    let limit = unsafe { time.as_ref() }.map(duration);
+    if limit == Some(None) {
+        fail(libc::EINVAL);
+        return -1;
+    }
+    let one = |message: *mut msghdr, index| {
+        let waits = index == 0 || flags & libc::MSG_WAITFORONE == 0;
+        let how = (flags & !libc::MSG_WAITFORONE) | if waits { 0 } else { libc::MSG_DONTWAIT };
+        // SAFETY: the message is one of the caller.
+        unsafe { recvmsg_bounced(fd, message, how) }
+    };
+    let is_in_time = || {
+        let Some(limit) = limit.flatten() else { return true };
+        let left = limit.saturating_sub(start.elapsed());
+        // SAFETY: there is a limit, so the pointer is that of the caller.
+        unsafe {
+            (*time).tv_sec = left.as_secs().cast_signed();
+            (*time).tv_nsec = left.subsec_nanos().into();
+        }
+        !left.is_zero()
+    };
+    // SAFETY: the caller keeps this function's contract.
+    unsafe { in_turn(messages, count, one, is_in_time) }
+}
+
+/// Returns a time limit; `None` if the kernel would refuse it.
+fn duration(time: &timespec) -> Option<Duration> {
+    let nanoseconds = u32::try_from(time.tv_nsec).ok().filter(|&nanoseconds| nanoseconds < 1_000_000_000)?;
+    Some(Duration::new(u64::try_from(time.tv_sec).ok()?, nanoseconds))
 }
 
 /// # Safety
@@ -401,7 +454,7 @@ pub(super) unsafe extern "C" fn sendmmsg(
         if !any_is_far(messages, count) {
             return SENDMMSG.get()(fd, messages, count, flags);
         }
-        in_turn(messages, count, |message, _| sendmsg_bounced(fd, message, flags))
+        in_turn(messages, count, |message, _| sendmsg_bounced(fd, message, flags), || true)
     }
 }
 

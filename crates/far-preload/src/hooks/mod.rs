@@ -39,6 +39,7 @@ mod stream;
 mod text;
 mod thread;
 mod transfer;
+mod wait;
 
 pub(crate) use limit::in_force as limit_in_force;
 pub(crate) use stack::{
@@ -72,6 +73,7 @@ pub(crate) fn settle() {
     text::settle();
     thread::settle();
     transfer::settle();
+    wait::settle();
 }
 
 /// Returns the address of this library's `malloc`.

@@ -1,11 +1,11 @@
-//! System calls by number (`syscall`) with a buffer or a name in far memory. Calls with the arguments of the C
-//! library's functions go to the hooks of these functions: transfers with every mechanism, because of direct
-//! I/O and of the memory of this process (`transfer`, `own`), the others if the kernel does not wait for far
-//! memory (F1). Calls without such a hook are repeated, as in `again`.
+//! System calls by number (`syscall`) with a buffer or a name in far memory. Calls with the arguments of the
+//! C library's functions go to the hooks of these functions: transfers with every mechanism, because of
+//! direct I/O and of the memory of this process (`transfer`, `own`), the others if the kernel does not wait
+//! for far memory (F1). Calls without such a hook are repeated, as in `again`.
 
 use super::again::{Given, asked};
 use super::descriptor::LOCK;
-use super::{fail, message, once, own, transfer};
+use super::{fail, message, once, own, transfer, wait};
 use crate::session::serves_system_calls;
 use libc::{c_int, c_long, c_uint, c_ulong, off_t, socklen_t};
 use std::ptr;
@@ -28,7 +28,8 @@ pub(super) unsafe fn by_number(
         if serves_system_calls() {
             return None;
         }
-        delivered(number, arguments).or_else(|| {
+        let waited = || wait::by_number(number, arguments).map(c_long::from);
+        delivered(number, arguments).or_else(waited).or_else(|| {
             let given = given(number, arguments)?;
             Some(asked(&given, call))
         })
@@ -114,8 +115,6 @@ fn given(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<[Given; 3]> {
     use Given::{Reads, Text, Texts, Writes};
     const STAT: usize = size_of::<libc::stat>();
     const EVENT: usize = size_of::<libc::epoll_event>();
-    const MOST: usize = 1 << 20;
-    let events = |count: usize| count.min(MOST) * EVENT;
     const NONE: Given = Reads(0, 0);
     Some(match number {
         libc::SYS_openat | libc::SYS_faccessat | libc::SYS_mkdirat | libc::SYS_unlinkat => {
@@ -134,9 +133,6 @@ fn given(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<[Given; 3]> {
         libc::SYS_memfd_create => [Text(a), NONE, NONE],
         libc::SYS_clock_gettime | libc::SYS_clock_getres => [Writes(b, 16), NONE, NONE],
         libc::SYS_fcntl => [Writes(c, LOCK), NONE, NONE],
-        libc::SYS_ppoll => [Writes(a, b.min(MOST) * 8), Writes(c, 16), Reads(d, 8)],
-        libc::SYS_epoll_pwait => [Writes(b, events(c)), Reads(e, 8), NONE],
-        libc::SYS_epoll_pwait2 => [Writes(b, events(c)), Reads(d, 16), Reads(e, 8)],
         libc::SYS_epoll_ctl => [Reads(d, EVENT), NONE, NONE],
         libc::SYS_sched_getaffinity => [Writes(c, b), NONE, NONE],
         libc::SYS_sched_setaffinity => [Reads(c, b), NONE, NONE],
