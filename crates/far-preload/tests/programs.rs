@@ -235,6 +235,11 @@ fn a_child_with_its_parents_descriptors_is_told_why_it_has_no_far_memory() {
 }
 
 #[test]
+fn handlers_use_pages_that_are_away_while_a_call_waits_with_a_mask() {
+    mechanisms().into_iter().for_each(|mechanism| same("masks", &[], mechanism));
+}
+
+#[test]
 fn programs_may_restrict_their_rights_and_their_system_calls() {
     for mechanism in mechanisms() {
         // The program sets limits below `space`.

@@ -308,7 +308,6 @@ again! {
     epoll_ctl(fd: c_int, what: c_int, about: c_int, event: *mut libc::epoll_event) -> c_int =
         [reads(event, size_of::<libc::epoll_event>())];
     // Calls that wait only after the kernel has read their arguments.
-    sigsuspend(mask: *const libc::sigset_t) -> c_int = [reads(mask, 8)];
     semop(set: c_int, operations: Any, count: size_t) -> c_int = [reads(operations, count * 6)];
     semtimedop(set: c_int, operations: Any, count: size_t, timeout: *const libc::timespec) -> c_int =
         [reads(operations, count * 6), reads(timeout, 16)];

@@ -1,6 +1,7 @@
 //! SIGSEGV under the mechanism that uses it. The program's action for SIGSEGV is stored separately from the
 //! kernel's action, and its handler is called for faults outside of far memory. SIGSEGV is never blocked: an
-//! access to far memory while it is blocked would end the program.
+//! access to far memory while it is blocked would end the program. If a call waits with a mask of its own
+//! (`sigsuspend`, `ppoll`), handlers run with this mask, too.
 
 use crate::next::Next;
 use azekura_far::signals;
@@ -17,6 +18,7 @@ static SIGPROCMASK: Next<Mask> = Next::new(c"sigprocmask");
 static PTHREAD_SIGMASK: Next<Mask> = Next::new(c"pthread_sigmask");
 static SIGNAL: Next<Signal> = Next::new(c"signal");
 static SYSV_SIGNAL: Next<Signal> = Next::new(c"sysv_signal");
+static SIGSUSPEND: Next<unsafe extern "C" fn(*const sigset_t) -> c_int> = Next::new(c"sigsuspend");
 
 /// # Safety
 ///
@@ -130,6 +132,42 @@ mask! {
     pthread_sigmask, PTHREAD_SIGMASK;
 }
 
+/// The mask of a call that waits, in ordinary memory: the word that the kernel reads, without SIGSEGV under
+/// the mechanism that uses it.
+pub(super) struct Mask {
+    is_null: bool,
+    word: u64,
+}
+
+impl Mask {
+    /// # Safety
+    ///
+    /// The pointer is null, or that of a mask.
+    pub(super) unsafe fn new(of: *const sigset_t) -> Self {
+        // SAFETY: the caller keeps this function's contract.
+        let word = unsafe { of.cast::<u64>().as_ref() }.copied().unwrap_or(0);
+        let kept = if signals::are_held() { 1 << (libc::SIGSEGV - 1) } else { 0 };
+        Self { is_null: of.is_null(), word: word & !kept }
+    }
+
+    /// Returns the address of the mask, as long as this value is not moved.
+    pub(super) fn pointer(&self) -> *const sigset_t {
+        if self.is_null { ptr::null() } else { ptr::from_ref(&self.word).cast() }
+    }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn sigsuspend(mask: *const sigset_t) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe {
+        let mask = Mask::new(mask);
+        SIGSUSPEND.get()(mask.pointer())
+    }
+}
+
 /// Finds the C library's functions, and passes them to the mechanism.
 pub(super) fn settle() {
     SIGACTION.settle();
@@ -137,5 +175,6 @@ pub(super) fn settle() {
     PTHREAD_SIGMASK.settle();
     SIGNAL.settle();
     SYSV_SIGNAL.settle();
+    SIGSUSPEND.settle();
     signals::set_function(SIGACTION.get());
 }

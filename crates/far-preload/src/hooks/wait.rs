@@ -5,6 +5,7 @@
 use super::again::{Given, asked, filled, writes};
 use super::bounce::{BOUNCE, Bounce};
 use super::once::Kept;
+use super::signal::Mask;
 use super::{errno, fail};
 use crate::next::Next;
 use crate::session::is_unserved;
@@ -162,16 +163,6 @@ unsafe fn selected(most: c_int, sets: [*mut fd_set; 3], call: impl Fn([*mut fd_s
     }
 }
 
-/// Returns a signal mask in ordinary memory, of which the kernel reads one word.
-///
-/// # Safety
-///
-/// The pointer is null or that of a mask.
-unsafe fn masked(mask: *const sigset_t) -> Kept<u64> {
-    // SAFETY: the caller keeps this function's contract. The value is never copied back.
-    unsafe { Kept::new(mask.cast_mut().cast()) }
-}
-
 /// # Safety
 ///
 /// The contract of the C library's function.
@@ -193,8 +184,8 @@ pub(super) unsafe extern "C" fn ppoll(
 ) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
-        let (mut time, mut mask) = (Kept::new(time.cast_mut()), masked(mask));
-        let (time, mask) = (time.pointer(), mask.pointer().cast::<sigset_t>());
+        let (mut time, mask) = (Kept::new(time.cast_mut()), Mask::new(mask));
+        let (time, mask) = (time.pointer(), mask.pointer());
         polled(fds, count as usize, |fds| PPOLL.get()(fds, count, time, mask))
     }
 }
@@ -235,8 +226,8 @@ pub(super) unsafe extern "C" fn pselect(
 ) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
-        let (mut time, mut mask) = (Kept::new(time.cast_mut()), masked(mask));
-        let (time, mask) = (time.pointer(), mask.pointer().cast::<sigset_t>());
+        let (mut time, mask) = (Kept::new(time.cast_mut()), Mask::new(mask));
+        let (time, mask) = (time.pointer(), mask.pointer());
         let sets = [readable, writable, exceptional];
         selected(most, sets, |[r, w, e]| PSELECT.get()(most, r, w, e, time, mask))
     }
@@ -269,8 +260,8 @@ pub(super) unsafe extern "C" fn epoll_pwait(
 ) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
-        let mut mask = masked(mask);
-        let mask = mask.pointer().cast::<sigset_t>();
+        let mask = Mask::new(mask);
+        let mask = mask.pointer();
         awaited(to, most, |to, most| EPOLL_PWAIT.get()(fd, to, most, time, mask))
     }
 }
@@ -288,8 +279,8 @@ pub(super) unsafe extern "C" fn epoll_pwait2(
 ) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
-        let (mut time, mut mask) = (Kept::new(time.cast_mut()), masked(mask));
-        let (time, mask) = (time.pointer(), mask.pointer().cast::<sigset_t>());
+        let (mut time, mask) = (Kept::new(time.cast_mut()), Mask::new(mask));
+        let (time, mask) = (time.pointer(), mask.pointer());
         awaited(to, most, |to, most| EPOLL_PWAIT2.get()(fd, to, most, time, mask))
     }
 }
@@ -315,19 +306,19 @@ pub(super) unsafe fn by_number(number: libc::c_long, [a, b, c, d, e, f]: [usize;
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_wait => epoll_wait(a as c_int, at(b), c as c_int, d as c_int),
             libc::SYS_ppoll => {
-                let (mut kept, mut mask) = (Kept::new(at::<timespec>(c)), masked(at(d)));
+                let (mut kept, mask) = (Kept::new(at::<timespec>(c)), Mask::new(at::<sigset_t>(d)));
                 let (time, mask) = (kept.pointer() as usize, mask.pointer() as usize);
                 let found = polled(at(a), b as u32 as usize, |fds| call([fds as usize, b, time, mask, e, 0]));
                 kept.give_back();
                 found
             }
             libc::SYS_epoll_pwait => {
-                let mut mask = masked(at(e));
+                let mask = Mask::new(at::<sigset_t>(e));
                 let mask = mask.pointer() as usize;
                 awaited(at(b), c as c_int, |to, most| call([a, to as usize, most as usize, d, mask, f]))
             }
             libc::SYS_epoll_pwait2 => {
-                let (mut time, mut mask) = (Kept::new(at::<timespec>(d)), masked(at(e)));
+                let (mut time, mask) = (Kept::new(at::<timespec>(d)), Mask::new(at::<sigset_t>(e)));
                 let (time, mask) = (time.pointer() as usize, mask.pointer() as usize);
                 awaited(at(b), c as c_int, |to, most| call([a, to as usize, most as usize, time, mask, f]))
             }

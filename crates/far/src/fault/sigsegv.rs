@@ -379,7 +379,8 @@ fn enter(
 }
 
 fn install() -> io::Result<()> {
-    // SAFETY: all zeros is a valid `sigaction`. The handler has the type that `SA_SIGINFO` requires.
+    // SAFETY: all zeros is a valid `sigaction`, and an empty set of signals. The handler has the type that
+    // `SA_SIGINFO` requires.
     unsafe {
         let mut before: libc::sigaction = std::mem::zeroed();
         if signals::kernel_action(libc::SIGSEGV, ptr::null(), &raw mut before) < 0 {
@@ -395,6 +396,10 @@ fn install() -> io::Result<()> {
         if signals::kernel_action(libc::SIGSEGV, &raw const ours, ptr::null_mut()) < 0 {
             return Err(io::Error::last_os_error());
         }
+        // A process may inherit a mask with SIGSEGV. An access to a page would then end it.
+        let mut alone: libc::sigset_t = std::mem::zeroed();
+        libc::sigaddset(&raw mut alone, libc::SIGSEGV);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const alone, ptr::null_mut());
     }
     Ok(())
 }

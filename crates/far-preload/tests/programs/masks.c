@@ -1,0 +1,73 @@
+/* Handlers that use paged-out memory while a call waits with a mask of nearly all signals, in a process that
+ * begins with nearly all signals blocked. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { SIZE = 8 << 20 };
+static unsigned char *far;
+static int handled;
+
+static void sweep(void)
+{
+    for (size_t i = 0; i < SIZE; i += 4096)
+        far[i]++;
+}
+
+static void handle(int signal)
+{
+    (void)signal;
+    sweep();
+    handled++;
+}
+
+static int waits(int how, int queue, const sigset_t *mask)
+{
+    struct epoll_event event;
+    switch (how) {
+    case 0: return sigsuspend(mask);
+    case 1: return ppoll(NULL, 0, NULL, mask);
+    case 2: return pselect(0, NULL, NULL, NULL, NULL, mask);
+    default: return epoll_pwait(queue, &event, 1, -1, mask);
+    }
+}
+
+int main(int count, char **arguments)
+{
+    sigset_t most, but_one;
+    (void)arguments;
+    alarm(60); /* instead of a wait that never ends */
+    sigfillset(&most);
+    sigdelset(&most, SIGALRM);
+    if (count == 1) {
+        syscall(SYS_rt_sigprocmask, SIG_SETMASK, &most, NULL, 8L);
+        execl("/proc/self/exe", "masks", "again", NULL);
+        return perror("execl"), 1;
+    }
+    far = calloc(1, SIZE);
+    for (int i = 0; i < 3; i++)
+        sweep();
+    printf("begun: %d\n", far[SIZE / 2]);
+    struct sigaction action = {.sa_handler = handle};
+    action.sa_mask = most;
+    sigaction(SIGUSR1, &action, NULL);
+    sigprocmask(SIG_SETMASK, &most, NULL);
+    but_one = most;
+    sigdelset(&but_one, SIGUSR1);
+    int queue = epoll_create1(0);
+    for (int how = 0; how < 4; how++) {
+        pthread_kill(pthread_self(), SIGUSR1); /* stays pending until the wait */
+        int done = waits(how, queue, &but_one);
+        printf("%d: %d, interrupted %d, %d handled, ", how, done, errno == EINTR, handled);
+        printf("%d\n", far[SIZE / 2]);
+    }
+    return 0;
+}
