@@ -153,20 +153,30 @@ unsafe extern "C" fn main_thread_ends(_value: *mut c_void) {
     let mut thread = 0;
     // SAFETY: a function of this library. If the thread cannot be started, the process must be ended by a
     // signal.
-    unsafe { CREATE.get()(&raw mut thread, ptr::null(), end_with_program, ptr::null_mut()) };
+    with_signals_blocked(|| unsafe {
+        CREATE.get()(&raw mut thread, ptr::null(), end_with_program, ptr::null_mut())
+    });
+}
+
+/// Starts a thread of the layer by `create`. The thread inherits the mask, so a signal for the process is
+/// left to the threads of the program. They may all block it and wait for it (`sigwait`, `signalfd`).
+fn with_signals_blocked<R>(create: impl FnOnce() -> R) -> R {
+    // SAFETY: all zeros is a valid signal set, and both sets are local variables.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let result = create();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
+        result
+    }
 }
 
 /// Ends the process as the C library does when its last thread ends. No other thread waits for this thread,
 /// so it may touch far memory.
 extern "C" fn end_with_program(_none: *mut c_void) -> *mut c_void {
     const GLANCE: Duration = Duration::from_millis(5);
-    // SAFETY: all zeros is a valid signal set, which the call fills. Signals for the program are left to its
-    // own threads.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, ptr::null_mut());
-    }
     while !only_ours_left(own_id()).unwrap_or(true) {
         std::thread::sleep(GLANCE);
     }
@@ -212,7 +222,7 @@ pub(super) unsafe extern "C" fn pthread_create(
             return CREATE.get()(thread, attributes, start, argument);
         }
         let beginning = Box::into_raw(Box::new(Beginning { start, argument }));
-        let result = CREATE.get()(thread, attributes, begin, beginning.cast());
+        let result = with_signals_blocked(|| CREATE.get()(thread, attributes, begin, beginning.cast()));
         if result != 0 {
             drop(Box::from_raw(beginning));
         }
