@@ -1,7 +1,7 @@
 //! Socket messages to and from far memory if the kernel does not wait for pages (F1).
 //!
 //! A message is indivisible, so it is transferred through one bounce buffer. A longer transfer can only be on
-//! a stream, which may be transferred in part.
+//! a stream, and is continued by further calls if it must be complete (sending; `MSG_WAITALL`).
 
 use super::bounce::{BOUNCE, Bounce, Parts};
 use super::once::Kept;
@@ -82,6 +82,9 @@ pub(super) unsafe extern "C" fn recvfrom(
     // SAFETY: the caller keeps the contract of the C function. The sender's address is written by the C
     // library into the caller's memory, or copied there by this function.
     unsafe {
+        if from.is_null() {
+            return recv(fd, at, bytes, flags); // the length is not accessed
+        }
         let far_name = is_unserved(from as usize, 1) || is_unserved(length as usize, 1);
         if !far_name && !is_unserved(at as usize, bytes) {
             return RECVFROM.get()(fd, at, bytes, flags, from, length);
@@ -89,7 +92,7 @@ pub(super) unsafe extern "C" fn recvfrom(
         let parts = one(at, bytes);
         let mut message: msghdr = mem::zeroed();
         message.msg_name = from.cast();
-        message.msg_namelen = if from.is_null() || length.is_null() { 0 } else { *length };
+        message.msg_namelen = if length.is_null() { 0 } else { *length };
         message.msg_iov = parts.as_ptr().cast_mut();
         message.msg_iovlen = 1;
         let got = recvmsg_bounced(fd, &raw mut message, flags);
@@ -196,30 +199,28 @@ struct Stand {
 }
 
 impl Stand {
-    /// Initializes the message from the program's message. Returns `false` if the name or the control data
-    /// are too long. The message contains pointers to itself, so it must not be moved afterwards.
+    /// Initializes the message from the program's message. Name and control data are cut to their buffers
+    /// here; the kernel cuts a name, too. The message contains pointers to itself, so it must not be moved
+    /// afterwards.
     ///
     /// # Safety
     ///
     /// `like` points to a message.
-    unsafe fn lay_out(&mut self, like: *const msghdr, bounce: &Bounce, bytes: usize) -> bool {
+    unsafe fn lay_out(&mut self, like: *const msghdr, bounce: &Bounce, bytes: usize) {
         // SAFETY: the message is that of the caller.
         let like = unsafe { &*like };
-        if like.msg_controllen > CONTROL || like.msg_namelen as usize > size_of_val(&self.name) {
-            fail(libc::EMSGSIZE);
-            return false;
-        }
         self.part = iovec { iov_base: bounce.at().cast(), iov_len: bytes };
         self.message = *like;
         self.message.msg_iov = &raw mut self.part;
         self.message.msg_iovlen = 1;
         if !like.msg_name.is_null() {
             self.message.msg_name = (&raw mut self.name).cast();
+            self.message.msg_namelen = like.msg_namelen.min(size_of_val(&self.name) as socklen_t);
         }
         if !like.msg_control.is_null() {
             self.message.msg_control = self.control.as_mut_ptr().cast();
+            self.message.msg_controllen = like.msg_controllen.min(CONTROL);
         }
-        true
     }
 
     /// Copies the program's name and control data.
@@ -228,16 +229,16 @@ impl Stand {
     ///
     /// `like` is the message from which this one was initialized.
     unsafe fn copy_from(&mut self, like: *const msghdr) {
-        // SAFETY: neither is longer than the buffer here, which `lay_out` has checked.
+        // SAFETY: neither is longer than the buffer here, because `lay_out` has cut both.
         unsafe {
             let like = &*like;
             if !like.msg_name.is_null() {
                 let to = (&raw mut self.name).cast::<u8>();
-                ptr::copy_nonoverlapping(like.msg_name.cast(), to, like.msg_namelen as usize);
+                ptr::copy_nonoverlapping(like.msg_name.cast(), to, self.message.msg_namelen as usize);
             }
             if !like.msg_control.is_null() {
                 let to = self.control.as_mut_ptr().cast::<u8>();
-                ptr::copy_nonoverlapping(like.msg_control.cast(), to, like.msg_controllen);
+                ptr::copy_nonoverlapping(like.msg_control.cast(), to, self.message.msg_controllen);
             }
         }
     }
@@ -292,8 +293,8 @@ unsafe fn stood_for(
     };
     let bytes = bytes.min(BOUNCE);
     // SAFETY: the message is that of the caller.
-    let is_laid_out = unsafe { stand.lay_out(message, &bounce, bytes) };
-    let result = if is_laid_out { call(&mut stand, parts, &bounce, bytes) } else { -1 };
+    unsafe { stand.lay_out(message, &bounce, bytes) };
+    let result = call(&mut stand, parts, &bounce, bytes);
     let kept = errno();
     bounce.give_back();
     fail(kept);
@@ -306,11 +307,19 @@ unsafe fn recvmsg_bounced(fd: c_int, message: *mut msghdr, flags: c_int) -> ssiz
     unsafe {
         stood_for(message, |stand, parts, bounce, bytes| {
             let got = RECVMSG.get()(fd, &raw mut stand.message, flags);
-            if got >= 0 {
-                parts.scatter(0, bounce.at(), (got as usize).min(bytes));
-                stand.copy_to(message);
+            if got < 0 {
+                return got;
             }
-            got
+            parts.scatter(0, bounce.at(), (got as usize).min(bytes));
+            stand.copy_to(message);
+            if flags & libc::MSG_WAITALL == 0 || flags & libc::MSG_PEEK != 0 {
+                return got;
+            }
+            continued(parts, got, |done, asked| {
+                let got = RECV.get()(fd, bounce.at().cast(), asked, flags);
+                parts.scatter(done, bounce.at(), usize::try_from(got).unwrap_or(0).min(asked));
+                got
+            })
         })
     }
 }
@@ -318,12 +327,36 @@ unsafe fn recvmsg_bounced(fd: c_int, message: *mut msghdr, flags: c_int) -> ssiz
 unsafe fn sendmsg_bounced(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the message is that of the caller.
     unsafe {
+        if !(*message).msg_control.is_null() && (*message).msg_controllen > CONTROL {
+            fail(libc::ENOBUFS); // as above the kernel's limit
+            return -1;
+        }
         stood_for(message, |stand, parts, bounce, bytes| {
             parts.gather(0, bounce.at(), bytes);
             stand.copy_from(message);
-            SENDMSG.get()(fd, &raw const stand.message, flags)
+            let sent = SENDMSG.get()(fd, &raw const stand.message, flags);
+            continued(parts, sent, |done, asked| {
+                parts.gather(done, bounce.at(), asked);
+                SEND.get()(fd, bounce.at().cast(), asked, flags)
+            })
         })
     }
+}
+
+/// Continues a transfer after a call with this result. If the call has transferred a full bounce buffer, the
+/// rest is transferred by `one` until a call is short. `one` gets the numbers of bytes that are done and that
+/// are requested. Returns the number of transferred bytes, or the result of the first call.
+fn continued(parts: Parts<'_>, first: ssize_t, one: impl Fn(usize, usize) -> ssize_t) -> ssize_t {
+    let bytes = parts.bytes().unwrap_or(0);
+    let mut done = first;
+    let mut is_full = first == BOUNCE as ssize_t;
+    while is_full && (done as usize) < bytes {
+        let asked = (bytes - done as usize).min(BOUNCE);
+        let here = one(done as usize, asked);
+        done += here.max(0);
+        is_full = here == asked as ssize_t;
+    }
+    done
 }
 
 /// Returns `true` if any of the messages is far.

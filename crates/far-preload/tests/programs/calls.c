@@ -97,6 +97,7 @@ static int messages(void)
         struct iovec *v = (struct iovec *)(far + 2 * MB + 4096);
         struct cmsghdr *c = (struct cmsghdr *)(far + 3 * MB);
         memset(m, 0, sizeof *m);
+        m->msg_namelen = 5000; /* ignored, because there is no name */
         for (int i = 0; i < 3; i++)
             v[i] = (struct iovec){far + i * MB / 2, 10000};
         fill(far, 10000, 7), fill(far + MB / 2, 10000, 8), fill(far + MB, 10000, 9);
@@ -108,7 +109,7 @@ static int messages(void)
         MUST(sendmsg(pair[0], m, 0) == 30000);
         memset(far, 0, MB + 20000);
         memset(c, 0, 64);
-        m->msg_controllen = 4096;
+        m->msg_controllen = 65536; /* longer than any control data */
         sweep();
         MUST(recvmsg(pair[1], m, 0) == 30000 && is(far, 10000, 7) && is(far + MB / 2, 10000, 8) && is(far +
             MB, 10000, 9));
@@ -148,11 +149,45 @@ static int messages(void)
     fill(far, 20000, 3);
     sweep();
     MUST(sendto(b, far, 20000, 0, (struct sockaddr *)to, sizeof *to) == 20000);
-    *length = sizeof *from;
+    *length = 1000; /* longer than any address */
     sweep();
     MUST(recvfrom(a, far + MB, 30000, 0, (struct sockaddr *)from, length) == 20000 && is(far + MB, 20000, 3));
     MUST(*length == sizeof *from && from->sun_path[40] == 'b');
     close(a), close(b);
+    return 0;
+}
+
+static void *sends(void *fd)
+{
+    struct iovec part = {far, 3 * MB};
+    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
+    return sendmsg(*(int *)fd, &m, 0) == 3 * MB ? fd : NULL;
+}
+
+/* One call sends, and one receives, all bytes of a long transfer. */
+static int long_messages(void)
+{
+    unsigned char *to = malloc(3 * MB);
+    for (int round = 0; round < 2; round++) {
+        int pair[2];
+        socklen_t length = 7;
+        struct iovec parts[2] = {{to, 100000}, {to + 100000, 3 * MB - 100000}};
+        struct msghdr m = {.msg_iov = parts, .msg_iovlen = 2};
+        pthread_t thread;
+        void *sent;
+        MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+        fill(far, 3 * MB, round);
+        memset(to, 0, 3 * MB);
+        sweep();
+        MUST(pthread_create(&thread, NULL, sends, &pair[0]) == 0);
+        if (round == 0)
+            MUST(recvmsg(pair[1], &m, MSG_WAITALL) == 3 * MB);
+        else
+            MUST(recvfrom(pair[1], to, 3 * MB, MSG_WAITALL, NULL, &length) == 3 * MB && length == 7);
+        MUST(pthread_join(thread, &sent) == 0 && sent && is(to, 3 * MB, round));
+        close(pair[0]), close(pair[1]);
+    }
+    free(to);
     return 0;
 }
 
@@ -298,7 +333,8 @@ static int programs(void)
 int main(void)
 {
     far = malloc(4 * MB), crowd = malloc(6 * MB);
-    if (vectors() || messages() || events() || files() || futexes() || programs()) return 1;
+    if (vectors() || messages() || long_messages() || events() || files() || futexes() || programs())
+        return 1;
     puts("well");
     return 0;
 }
