@@ -169,6 +169,7 @@ macro_rules! again {
             $(next::$name.settle();)+
             settle_affinity();
             GETNAME.settle();
+            SETNAME.settle();
             POSIX_SPAWN.settle();
             POSIX_SPAWNP.settle();
             SIGWAIT.settle();
@@ -293,6 +294,18 @@ again! {
     fstatat64(at: c_int, path: Path, to: *mut libc::stat64, flags: c_int) -> c_int = [text(path), filled(to)];
     statx(at: c_int, path: Path, flags: c_int, mask: libc::c_uint, to: *mut libc::statx) -> c_int =
         [text(path), filled(to)];
+    // The names of these calls in programs that were linked with a C library before version 2.33.
+    __xstat(version: c_int, path: Path, to: *mut libc::stat) -> c_int = [text(path), filled(to)];
+    __xstat64(version: c_int, path: Path, to: *mut libc::stat64) -> c_int = [text(path), filled(to)];
+    __lxstat(version: c_int, path: Path, to: *mut libc::stat) -> c_int = [text(path), filled(to)];
+    __lxstat64(version: c_int, path: Path, to: *mut libc::stat64) -> c_int = [text(path), filled(to)];
+    __fxstat(version: c_int, fd: c_int, to: *mut libc::stat) -> c_int = [filled(to)];
+    __fxstat64(version: c_int, fd: c_int, to: *mut libc::stat64) -> c_int = [filled(to)];
+    __fxstatat(version: c_int, at: c_int, path: Path, to: *mut libc::stat, flags: c_int) -> c_int =
+        [text(path), filled(to)];
+    __fxstatat64(version: c_int, at: c_int, path: Path, to: *mut libc::stat64, flags: c_int) -> c_int =
+        [text(path), filled(to)];
+    // Calls on file systems, links and directories.
     statfs(path: Path, to: *mut libc::statfs) -> c_int = [text(path), filled(to)];
     fstatfs(fd: c_int, to: *mut libc::statfs) -> c_int = [filled(to)];
     statfs64(path: Path, to: *mut libc::statfs64) -> c_int = [text(path), filled(to)];
@@ -359,6 +372,11 @@ again! {
         [reads(new, size_of::<libc::mq_attr>()), filled(old)];
     mq_getattr(queue: c_int, to: *mut libc::mq_attr) -> c_int = [filled(to)];
     mq_unlink(name: Path) -> c_int = [text(name)];
+    // Without `O_CREAT` the last two arguments are not read.
+    mq_open(name: Path, flags: c_int, mode: mode_t, attributes: *const libc::mq_attr) -> c_int =
+        [text(name), reads(attributes, size_of::<libc::mq_attr>())];
+    mq_notify(queue: c_int, event: *const libc::sigevent) -> c_int =
+        [reads(event, size_of::<libc::sigevent>())];
     msgctl(queue: c_int, command: c_int, argument: *mut libc::msqid_ds) -> c_int = [filled(argument)];
     shmctl(segment: c_int, command: c_int, argument: *mut libc::shmid_ds) -> c_int = [filled(argument)];
     semctl(set: c_int, index: c_int, command: c_int, argument: Any) -> c_int = [writes(argument, SOME)];
@@ -385,6 +403,10 @@ again! {
     execvp(path: Path, arguments: *const Path) -> c_int = [text(path), texts_at(arguments)];
     execvpe(path: Path, arguments: *const Path, environment: *const Path) -> c_int =
         [text(path), texts_at(arguments), texts_at(environment)];
+    execveat(
+        at: c_int, path: Path, arguments: *const Path, environment: *const Path, flags: c_int
+    ) -> c_int =
+        [text(path), texts_at(arguments), texts_at(environment)];
     fexecve(fd: c_int, arguments: *const Path, environment: *const Path) -> c_int =
         [texts_at(arguments), texts_at(environment)];
 }
@@ -409,6 +431,8 @@ static SIGWAIT: Next<unsafe extern "C" fn(*const libc::sigset_t, *mut c_int) -> 
 
 static GETNAME: Next<unsafe extern "C" fn(libc::pthread_t, *mut c_char, size_t) -> c_int> =
     Next::new(c"pthread_getname_np");
+static SETNAME: Next<unsafe extern "C" fn(libc::pthread_t, Path) -> c_int> =
+    Next::new(c"pthread_setname_np");
 
 /// # Safety
 ///
@@ -421,6 +445,15 @@ pub(super) unsafe extern "C" fn pthread_getname_np(
 ) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
     numbered(&[writes(to, bytes.min(SOME))], || unsafe { GETNAME.get()(thread, to, bytes) })
+}
+
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn pthread_setname_np(thread: libc::pthread_t, name: Path) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    numbered(&[text(name)], || unsafe { SETNAME.get()(thread, name) })
 }
 
 macro_rules! affinity {

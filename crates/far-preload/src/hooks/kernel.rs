@@ -116,10 +116,18 @@ on_range! {
     mlock = libc::SYS_mlock, (at, bytes);
     mlock2 = libc::SYS_mlock2, (at, bytes, flags: c_uint);
     msync = libc::SYS_msync, (at, bytes, flags: c_int);
-    mincore = libc::SYS_mincore, (at, bytes, there: *mut u8);
     remap_file_pages = libc::SYS_remap_file_pages, (at, bytes, protection: c_int, page: usize, flags: c_int);
     mseal = SYS_MSEAL, (at, bytes, flags: c_ulong);
     set_mempolicy_home_node = SYS_SET_MEMPOLICY_HOME_NODE, (at, bytes, node: c_ulong, flags: c_ulong);
+}
+
+/// # Safety
+///
+/// The contract of the C library's function, which stores a byte for each page.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn mincore(at: *mut c_void, bytes: usize, there: *mut u8) -> c_int {
+    let given = [again::writes(there, bytes.div_ceil(PIECE))];
+    again::asked(&given, || on_range(libc::SYS_mincore, [at as usize, bytes, there as usize, 0, 0, 0]))
 }
 
 /// # Safety
@@ -409,11 +417,11 @@ pub(super) unsafe fn by_number(number: c_long, arguments: [usize; 6]) -> Option<
             libc::SYS_mlock
             | libc::SYS_mlock2
             | libc::SYS_msync
-            | libc::SYS_mincore
             | libc::SYS_remap_file_pages
             | libc::SYS_mbind
             | SYS_MSEAL
             | SYS_SET_MEMPOLICY_HOME_NODE => on_range(number, arguments).into(),
+            libc::SYS_mincore => mincore(at(a), b, at(c).cast()).into(),
             libc::SYS_mlockall => mlockall(a as c_int).into(),
             libc::SYS_get_mempolicy => {
                 get_mempolicy(at(a).cast(), at(b).cast(), c as c_ulong, at(d), e as c_uint)

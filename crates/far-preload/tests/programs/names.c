@@ -5,6 +5,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <mqueue.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -25,6 +27,17 @@
 /* Pages the block out before a call, and prints what the call returned. */
 #define TELL(call) do { sweep(); long done = (long)(call); \
     printf("%d: %ld %s\n", __LINE__, done, done < 0 ? strerror(errno) : ""); } while (0)
+
+/* Names of older programs. */
+int __xstat(int, const char *, struct stat *);
+int __lxstat(int, const char *, struct stat *);
+int __fxstat(int, int, struct stat *);
+int __fxstatat(int, int, const char *, struct stat *, int);
+#ifdef __aarch64__
+enum { VERSION = 0 };
+#else
+enum { VERSION = 1 };
+#endif
 
 enum { MB = 1 << 20 };
 extern char **environ;
@@ -69,6 +82,20 @@ static void files(void)
     c = text("pipe");
     TELL(mkfifo(c, 0600));
     TELL(truncate64(a, 11));
+    struct stat *found = put(NULL, sizeof *found);
+    TELL(__xstat(VERSION, a, found));
+    TELL(found->st_size);
+    TELL(__lxstat(VERSION, c, found));
+    TELL(S_ISFIFO(found->st_mode));
+    TELL(__fxstat(VERSION, 1, found));
+    TELL(__fxstatat(VERSION, AT_FDCWD, a, found, 0));
+    TELL(found->st_size);
+    c = text("named");
+    TELL(pthread_setname_np(pthread_self(), c));
+    c = text("/azekura-names");
+    TELL(mq_open(c, O_RDONLY) >= 0 || errno != EFAULT);
+    unsigned char *there = put(NULL, 4);
+    TELL(mincore((void *)((size_t)&environ & ~(size_t)4095), 4096, there));
     struct statvfs *system = put(NULL, sizeof *system);
     TELL(statvfs(a, system));
     TELL(system->f_bsize > 0);
@@ -126,6 +153,15 @@ static void results(void)
     char *arguments[] = {text("true"), NULL};
     char **list = put(arguments, sizeof arguments);
     TELL(posix_spawnp(&born, arguments[0], NULL, NULL, list, environ));
+    TELL(waitpid(born, state, 0) == born && *state == 0);
+    arguments[0] = text("/bin/true");
+    list = put(arguments, sizeof arguments);
+    sweep();
+    born = vfork();
+    if (born == 0) {
+        execveat(AT_FDCWD, arguments[0], list, environ, 0);
+        _exit(99);
+    }
     TELL(waitpid(born, state, 0) == born && *state == 0);
     int *ends = put(NULL, 2 * sizeof *ends);
     TELL(pipe(ends));
