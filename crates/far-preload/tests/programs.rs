@@ -6,6 +6,8 @@
 
 #[path = "../src/ranges.rs"]
 mod ranges;
+#[path = "programs/signals.rs"]
+mod signals;
 #[path = "programs/sort.rs"]
 mod sort;
 #[path = "programs/support.rs"]
@@ -232,16 +234,6 @@ fn a_child_with_its_parents_descriptors_is_told_why_it_has_no_far_memory() {
         assert_eq!(String::from_utf8_lossy(&out.stdout), ends, "{mechanism}: {said}");
         assert!(said.contains("CLONE_FILES") && said.contains("(address 0x"), "{mechanism}: {said}");
     }
-}
-
-#[test]
-fn signals_of_the_process_are_left_to_the_threads_of_the_program() {
-    mechanisms().into_iter().for_each(|mechanism| same("signals", &[], mechanism));
-}
-
-#[test]
-fn handlers_use_pages_that_are_away_while_a_call_waits_with_a_mask() {
-    mechanisms().into_iter().for_each(|mechanism| same("masks", &[], mechanism));
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //!
 //! | | parent | child |
 //! |---|---|---|
-//! | 1 | acquires the pager's lock, so no page is in transition; makes the region inheritable | |
-//! | 2 | `fork` | |
+//! | 1 | blocks signals (SIGNAL-1); acquires the pager's lock, so no page is in transition | |
+//! | 2 | makes the region inheritable; `fork` | |
 //! | 3 | waits | copies the replicas, which have the parent's pages of this time |
 //! | 4 | | starts its own pager; signals the parent |
 //! | 5 | releases the lock; the pages of the two processes are now independent | may access all pages |
@@ -14,6 +14,7 @@ use super::Pager;
 use super::core::Core;
 use crate::descriptors::with_room;
 use crate::error::ForkError;
+use crate::signals_blocked::SignalsBlocked;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -26,6 +27,8 @@ pub(crate) struct Frozen<'a> {
     /// Read end of a pipe: the child writes a byte when it has started its pager.
     heard: File,
     told: File,
+    /// A signal neither interrupts the wait for the child nor runs a handler under the lock.
+    blocked: SignalsBlocked,
 }
 
 impl Pager {
@@ -41,22 +44,24 @@ impl Pager {
         })?;
         // SAFETY: the call has just made the descriptors, and no other value owns them.
         let [heard, told] = ends.map(|end| File::from(unsafe { OwnedFd::from_raw_fd(end) }));
+        let blocked = SignalsBlocked::new();
         let mut core = self.lock();
         core.close_all();
         self.backend.before_fork()?;
-        Ok(Frozen { pager: self, core, heard, told })
+        Ok(Frozen { pager: self, core, heard, told, blocked })
     }
 }
 
 impl Frozen<'_> {
     /// Continues in the parent after the child has started its pager or has ended.
     pub(crate) fn in_parent(self) {
-        let Self { pager, core, mut heard, told } = self;
+        let Self { pager, core, mut heard, told, blocked } = self;
         drop(told);
         // If the child ends, its end of the pipe is closed, and the read returns.
         let _ = heard.read(&mut [0]);
         pager.backend.after_fork();
         drop(core);
+        drop(blocked);
     }
 
     /// Leaves the child process without far memory.
@@ -75,7 +80,7 @@ impl Frozen<'_> {
     ///
     /// Called in the child. The frozen pager is not used there any more, and no part of it is dropped.
     pub(crate) unsafe fn in_child(self) -> Result<Arc<Pager>, ForkError> {
-        let Self { pager, core, heard, mut told } = self;
+        let Self { pager, core, heard, mut told, blocked } = self;
         drop(heard);
         let backend = pager.backend.for_child().map_err(ForkError::Backend)?;
         // SAFETY: the guard is forgotten and its mutex is never used again, so there is still only one core.
@@ -99,6 +104,7 @@ impl Frozen<'_> {
         drop(core);
         child.run(servers).map_err(ForkError::Threads)?;
         let _ = told.write_all(&[1]);
+        drop(blocked); // the new threads inherit the blocked signals
         Ok(child)
     }
 }

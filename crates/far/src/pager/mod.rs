@@ -42,6 +42,7 @@ use crate::client::{Order, Replica, Sink, Verb};
 use crate::error::{Loss, ReserveError};
 use crate::fault::{Backend, Event};
 use crate::needed;
+use crate::signals_blocked::SignalsBlocked;
 use crate::stats::{FarStats, MoreMemory};
 use core::Core;
 pub(crate) use core::Plan;
@@ -96,6 +97,7 @@ impl Pager {
         if bytes <= *reserved {
             return Ok(());
         }
+        let _blocked = SignalsBlocked::new();
         let LiveServers { servers, share } = self.lock().live_servers();
         let ask = |bytes: u64| {
             servers.iter().try_for_each(|server| {
@@ -206,7 +208,10 @@ impl Pager {
     /// touches pages that are paged out.
     pub(crate) fn unmanage(&self, pages: std::ops::Range<u32>) {
         loop {
-            let remote = self.lock().unmanage(pages.clone());
+            let remote = {
+                let _blocked = SignalsBlocked::new();
+                self.lock().unmanage(pages.clone())
+            };
             let Some(page) = remote else { return };
             // SAFETY: the page belongs to the region, which can be read as long as it exists. The page is
             // managed, so the program has set no protection on it.

@@ -1,6 +1,6 @@
 //! The settings of far memory.
 
-use super::{FarMemory, SignalsBlocked};
+use super::FarMemory;
 use crate::adopt;
 use crate::client::{Connection, ConnectionOptions, Replica, Spill};
 use crate::compression::Compression;
@@ -11,6 +11,7 @@ use crate::fault::{Backend, Mechanism};
 use crate::pager::{Pager, Plan, Server, least_slack};
 use crate::replace::{Policy, Shape};
 use crate::setters::setters;
+use crate::signals_blocked::SignalsBlocked;
 use crate::wire::auth::AuthKey;
 use std::io;
 use std::ops::Range;

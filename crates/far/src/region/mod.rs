@@ -11,6 +11,7 @@ pub use builder::FarMemoryBuilder;
 use crate::error::{ForkError, ReserveError};
 use crate::fault::{Backend, Mechanism};
 use crate::pager::{self, Pager};
+use crate::signals_blocked::SignalsBlocked;
 use crate::stats::{FarStats, MoreMemory};
 use std::fmt;
 use std::io;
@@ -72,6 +73,7 @@ impl FarMemory {
     /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> FarStats {
+        let _blocked = SignalsBlocked::new();
         self.pager.stats()
     }
 
@@ -79,6 +81,7 @@ impl FarMemory {
     /// paged out.
     #[must_use]
     pub fn more_memory(&self) -> MoreMemory {
+        let _blocked = SignalsBlocked::new();
         self.pager.more_memory()
     }
 
@@ -104,6 +107,7 @@ impl FarMemory {
         let last =
             if bytes.end == self.bytes { bytes.end.div_ceil(self.page) } else { bytes.end / self.page };
         if first < last {
+            let _blocked = SignalsBlocked::new();
             #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
             self.pager.discard(first as u32, (last - first) as u32);
         }
@@ -125,6 +129,7 @@ impl FarMemory {
 
     /// Counts the memory of unmanaged pages now, for example after a call that has changed it.
     pub fn count_unmanaged(&self) {
+        let _blocked = SignalsBlocked::new();
         self.pager.count_unmanaged();
     }
 
@@ -136,6 +141,7 @@ impl FarMemory {
     /// The pages are managed and committed. No thread uses the range or changes the state of the same pages
     /// during the call.
     pub unsafe fn decommit(&self, addresses: Range<usize>) {
+        let _blocked = SignalsBlocked::new();
         self.pages_at(addresses).for_each(|pages| self.pager.set_reserved(pages, true));
     }
 
@@ -146,6 +152,7 @@ impl FarMemory {
     /// The pages are managed and reserved, and no other thread changes the state of the same pages during the
     /// call.
     pub unsafe fn commit(&self, addresses: Range<usize>) {
+        let _blocked = SignalsBlocked::new();
         self.pages_at(addresses).for_each(|pages| self.pager.set_reserved(pages, false));
     }
 
@@ -214,8 +221,8 @@ impl FarMemory {
 
     /// Stops the pager so that this thread can `fork`: the child process gets a copy of the far memory.
     ///
-    /// Until the returned value is used, other threads wait if they touch a page that is paged out. The
-    /// servers need memory for the pages of both processes.
+    /// Until the returned value is used, other threads wait if they touch a page that is paged out, and all
+    /// signals are blocked in this thread. The servers need memory for the pages of both processes.
     ///
     /// # Errors
     ///
@@ -261,7 +268,6 @@ impl Frozen<'_> {
     /// Called in the child, where the calling thread is the only one. The stopped far memory is neither used
     /// nor dropped there.
     pub unsafe fn in_child(self) -> Result<FarMemory, ForkError> {
-        let _quiet = SignalsBlocked::new();
         // SAFETY: the caller keeps this function's contract.
         let pager = unsafe { self.frozen.in_child()? };
         let backend = pager.backend();
@@ -317,31 +323,5 @@ impl fmt::Debug for FarMemory {
             .field("page", &self.page)
             .field("mechanism", &self.mechanism())
             .finish_non_exhaustive()
-    }
-}
-
-/// Blocks all signals in this thread until it is dropped.
-struct SignalsBlocked(libc::sigset_t);
-
-impl SignalsBlocked {
-    fn new() -> Self {
-        // SAFETY: both sets are local variables. SIGSEGV and similar signals are still delivered when an
-        // instruction causes them.
-        unsafe {
-            let mut all: libc::sigset_t = std::mem::zeroed();
-            let mut before: libc::sigset_t = std::mem::zeroed();
-            libc::sigfillset(&raw mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-            Self(before)
-        }
-    }
-}
-
-impl Drop for SignalsBlocked {
-    fn drop(&mut self) {
-        // SAFETY: restores the signal mask that `new` read.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut());
-        }
     }
 }
