@@ -8,7 +8,7 @@ mod statics;
 mod surroundings;
 mod thrash;
 
-pub(crate) use children::{child_begins, with_child};
+pub(crate) use children::{child_begins, prepare as prepare_forks, with_child};
 
 use crate::heap::{Heap, Lack};
 use azekura_far::launch::Launch;

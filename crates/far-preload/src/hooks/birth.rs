@@ -3,11 +3,15 @@
 //! (`session::children`). Children that share the parent's memory (`vfork`, `posix_spawn`, `CLONE_VM`) need
 //! nothing.
 //!
+//! The handlers of `fork` of this library are registered before those of all other libraries. So no other
+//! handler runs while paging is stopped: it could touch a page that is paged out, or wait for a lock of an
+//! allocator while another thread holds that lock and waits for a page.
+//!
 //! The C library releases its allocator's locks only in a child of `fork`. If another thread was inside the
 //! allocator during one of the other calls, the child may wait for that lock forever, as in any program.
 
 use crate::next::Next;
-use crate::session::with_child;
+use crate::session::{prepare_forks, with_child};
 use azekura_far::sys;
 use libc::c_long;
 use std::ffi::{c_int, c_void};
@@ -15,7 +19,11 @@ use std::ptr;
 
 pub(super) type Entry = extern "C" fn(*mut c_void) -> c_int;
 
+type Handler = Option<unsafe extern "C" fn()>;
+type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
+
 static FORK: Next<unsafe extern "C" fn() -> libc::pid_t> = Next::new(c"_Fork");
+static REGISTER: Next<Register> = Next::new(c"__register_atfork");
 
 /// Indexes of words of `struct clone_args`.
 const FLAGS: usize = 0;
@@ -28,6 +36,23 @@ const STACK: usize = 5;
 pub(super) unsafe extern "C" fn _Fork() -> libc::pid_t {
     // SAFETY: the caller keeps the contract of the C function.
     with_child(0, || unsafe { FORK.get()() }.into()) as libc::pid_t
+}
+
+/// Hook of `pthread_atfork`, which is a part of each library and calls this function.
+///
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn __register_atfork(
+    before: Handler,
+    in_parent: Handler,
+    in_child: Handler,
+    library: *mut c_void,
+) -> c_int {
+    prepare_forks();
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe { REGISTER.get()(before, in_parent, in_child, library) }
 }
 
 /// Returns `true` if a call of `clone` with these flags makes a child with its own copy of the memory.
@@ -80,7 +105,8 @@ pub(super) unsafe fn by_number(number: c_long, arguments: [usize; 6]) -> Option<
     copies(flags).then(|| with_child(flags, call))
 }
 
-/// Finds the C library's function.
+/// Finds the C library's functions.
 pub(super) fn settle() {
     FORK.settle();
+    REGISTER.settle();
 }

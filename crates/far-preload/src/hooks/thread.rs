@@ -52,7 +52,7 @@ pub(super) fn is_ours() -> bool {
 
 /// Runs a call with allocations from the C library's own heap, which is ordinary memory. Blocks that were
 /// allocated in such a call are freed in such a call.
-pub(super) fn with_ordinary_memory<R>(call: impl FnOnce() -> R) -> R {
+pub(crate) fn with_ordinary_memory<R>(call: impl FnOnce() -> R) -> R {
     let before = IS_OURS.replace(true);
     let result = call();
     IS_OURS.set(before);

@@ -8,11 +8,11 @@
 //! | has, and no copy can be made | ends with a message and code 71 when it touches far memory |
 //!
 //! The handlers of `fork` run in the thread that forks. Locks that the first handler acquires are released in
-//! the second or third handler.
+//! the second or third handler. Between them no handler of another library runs (`hooks::birth`).
 
 use super::{CODE, ENDED, HEAP, LAUNCH, THRESHOLD, UNSERVED_RANGES, install, open, say, was_in_place};
 use crate::heap::{FrozenHeap, Heap};
-use crate::hooks::{Blocks, blocks};
+use crate::hooks::{Blocks, blocks, with_ordinary_memory};
 use std::cell::UnsafeCell;
 use std::error::Error;
 use std::ffi::{c_int, c_long, c_void};
@@ -36,8 +36,13 @@ static PENDING: AtomicBool = AtomicBool::new(false);
 /// Reason why this child process has no copy of the far memory.
 static REASON: OnceLock<String> = OnceLock::new();
 
-/// Installs the handlers of `fork`.
-pub(super) fn prepare() {
+/// Installs the handlers of `fork`, at the first call.
+pub(crate) fn prepare() {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    // Relaxed: there is one thread while libraries are loaded.
+    if DONE.swap(true, Relaxed) {
+        return;
+    }
     // SAFETY: functions of this library, which is never unloaded.
     unsafe {
         libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child));
@@ -114,6 +119,10 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
+    if LAUNCH.get().is_none() {
+        frozen(); // releases the lock; far memory is not set up
+        return;
+    }
     crate::hooks::forget_ours();
     if ENDED.load(Relaxed) {
         frozen(); // releases the lock
@@ -126,6 +135,12 @@ extern "C" fn in_child() {
     }
     // Release: pairs with Acquire in `session::heap`, as in `install`.
     HEAP.store(ptr::null_mut(), Release);
+    // The program's allocator may be locked until its own handler runs.
+    with_ordinary_memory(|| continue_with(frozen));
+}
+
+/// Sets up the copy of the far memory in the child.
+fn continue_with(frozen: Option<FrozenHeap<'static>>) {
     // SAFETY: in the child. The parent's session is not used here any more, and is never dropped.
     match (frozen.map(|frozen| unsafe { frozen.in_child() }), LAUNCH.get()) {
         (Some(Ok(Some(heap))), Some(launch)) => {

@@ -90,8 +90,13 @@ pub(crate) fn library(name: &str) -> PathBuf {
 
 /// Returns the program linked with an allocator library.
 pub(crate) fn with_allocator(name: &str) -> PathBuf {
-    let library = library("allocator");
-    made(&format!("{name}-with-allocator"), |program| {
+    with_library(name, "allocator")
+}
+
+/// Returns the program linked with the library compiled from `other.c`.
+pub(crate) fn with_library(name: &str, other: &str) -> PathBuf {
+    let library = library(other);
+    made(&format!("{name}-with-{other}"), |program| {
         let mut command = cc(&source(name), program);
         command.arg(&library).arg(format!("-Wl,-rpath,{}", library.parent().unwrap().display()));
         command

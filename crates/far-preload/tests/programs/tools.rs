@@ -1,15 +1,26 @@
-//! Programs that inspect memory: their own, or that of another process, and sanitizers.
+//! Programs that inspect memory: their own, or that of another process; sanitizers; handlers of `fork`.
 
 use std::process::Command;
 
 use azekura_far::Mechanism;
 use azekura_far::launch::Launch;
 
-use crate::support::{compiled, launch, library, mechanisms, run, same, server};
+use crate::support::{compiled, launch, library, mechanisms, run, same, same_of, server, with_library};
 
 #[test]
 fn f1_a_process_reads_and_writes_its_own_memory_as_that_of_another() {
     mechanisms().into_iter().for_each(|mechanism| same("own", &[], mechanism));
+}
+
+/// The handlers of this library are the first ones, so paging is not stopped when those of others run.
+#[test]
+fn handlers_of_fork_of_a_library_use_pages_that_are_away() {
+    let program = with_library("atforks", "atfork");
+    for mechanism in mechanisms() {
+        // With SIGSEGV a child has no far memory.
+        let arguments: &[&str] = if mechanism == Mechanism::Sigsegv { &[] } else { &["child"] };
+        same_of(&program, arguments, mechanism);
+    }
 }
 
 /// A sanitizer would crash or wait forever. It is recognized by its name, so the program needs none.
