@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 use azekura_lab::{Engine, Plan};
 use azekura_workload::{Family, Workload};
+use clap::builder::RangedU64ValueParser;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use std::time::Duration;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
-    /// Workloads: u1, u10, read, scan, load, ycsb-a to ycsb-f, rl
+    /// Workloads: u1, u10, read, scan, scan-back, short-scan, load, load-random, ycsb-a to ycsb-f, rl
     #[arg(long, value_delimiter = ',', default_value = "u1,u10,read,scan,load,ycsb-a,rl")]
     workloads: Vec<Workload>,
-    /// Numbers of client threads
-    #[arg(long, value_delimiter = ',', default_value = "1,2,8,64")]
+    /// Numbers of client threads, each at most 4096
+    #[arg(long, value_delimiter = ',', value_parser = threads::<usize>(), default_value = "1,2,8,64")]
     threads: Vec<usize>,
     /// Engines, or `all`
     #[arg(long, value_delimiter = ',', default_value = "all")]
@@ -70,6 +71,15 @@ pub(crate) struct Arguments {
     /// Measure nothing: list the engines
     #[arg(long)]
     pub(crate) list: bool,
+}
+
+/// Largest number of client threads. Each thread has four memory maps, and Linux permits a process 65,530
+/// (`vm.max_map_count`). A thread that cannot map its signal stack aborts the process.
+const MAX_THREADS: u64 = 4096;
+
+/// Returns a parser of a number of client threads.
+pub(crate) fn threads<T: TryFrom<u64>>() -> RangedU64ValueParser<T> {
+    RangedU64ValueParser::new().range(1..=MAX_THREADS)
 }
 
 /// Other comparisons.
@@ -134,4 +144,23 @@ pub(crate) fn choose(mut all: Vec<Box<dyn Engine>>, names: &[String]) -> Result<
     }
     all.retain(|engine| names.iter().any(|name| name == engine.name()));
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[test]
+    fn a_number_of_threads_that_no_process_can_have_is_refused() {
+        let parsed = |words: &str| Arguments::try_parse_from(words.split_whitespace());
+        for command in ["", "tpcc", "beyond-cache"] {
+            assert!(parsed(&format!("azekura-compare {command} --threads 4096")).is_ok(), "{command}");
+            for wrong in ["0", "4097", "100000", "99999999999999999999"] {
+                let error = parsed(&format!("azekura-compare {command} --threads {wrong}")).unwrap_err();
+                assert_eq!(error.kind(), clap::error::ErrorKind::ValueValidation, "{command}: {error}");
+            }
+        }
+        assert!(parsed("azekura-compare --threads 1,100000").is_err());
+    }
 }

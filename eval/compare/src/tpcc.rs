@@ -1,6 +1,6 @@
 //! `tpcc`: TPC-C over every engine with isolated transactions, interleaved in one run.
 
-use crate::cli::choose;
+use crate::cli::{self, choose};
 use crate::peers;
 use anyhow::{Context, Result, bail};
 use azekura_lab::Progress;
@@ -31,8 +31,8 @@ pub(crate) struct Tpcc {
     /// Run New-Order transactions only, as in the P-WAL paper
     #[arg(long)]
     new_order: bool,
-    /// Numbers of client threads
-    #[arg(long, value_delimiter = ',', default_value = "1,8")]
+    /// Numbers of client threads, each at most 4096
+    #[arg(long, value_delimiter = ',', value_parser = cli::threads::<usize>(), default_value = "1,8")]
     threads: Vec<usize>,
     /// Commits in flight over all threads, for engines that can commit asynchronously; in addition to the
     /// blocking runs
@@ -99,8 +99,8 @@ impl Tpcc {
             Ok(time) => Ok(time),
             Err(error) => bail!("--{name} {value}: {error}"),
         };
-        if self.threads.contains(&0) || self.warehouses == 0 || !(1..=100).contains(&self.scale) {
-            bail!("--threads and --warehouses are 1 at least, --scale is from 1 to 100");
+        if self.warehouses == 0 || !(1..=100).contains(&self.scale) {
+            bail!("--warehouses is 1 at least, --scale is from 1 to 100");
         }
         Ok(Contest {
             scale: Scale::reduced(self.warehouses, self.scale),

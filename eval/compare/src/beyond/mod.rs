@@ -19,7 +19,7 @@ mod table;
 use self::cgroup::Cgroup;
 use self::meter::Meter;
 use self::phase::{Measured, Phase, Size};
-use crate::cli::choose;
+use crate::cli::{self, choose};
 use crate::peers;
 use anyhow::{Context, Result, bail};
 use azekura_lab::{Engine, EngineSettings};
@@ -56,8 +56,8 @@ pub(crate) struct BeyondCache {
     /// Bytes of each value
     #[arg(long, default_value_t = 400)]
     value_bytes: usize,
-    /// Client threads
-    #[arg(long, default_value_t = 1)]
+    /// Client threads, at most 4096
+    #[arg(long, value_parser = cli::threads::<u64>(), default_value_t = 1)]
     threads: u64,
     /// Longest time of a phase that fills or empties the store, in seconds
     #[arg(long, default_value_t = 600.0)]
@@ -146,9 +146,9 @@ impl BeyondCache {
 
     fn cells(&self) -> Result<Vec<Cell>> {
         let times = if self.quick { vec![0.5, 2.0] } else { self.times.clone() };
-        let are_positive = |numbers: &[f64]| numbers.iter().all(|n| *n > 0.0 && n.is_finite());
-        if !are_positive(&times) || !are_positive(&[self.seconds, self.grow_seconds]) || self.threads == 0 {
-            bail!("--times, --seconds, --grow-seconds and --threads must be positive");
+        let are_positive = |numbers: &[f64]| numbers.iter().all(|n| *n > 0.0 && *n < 1e6);
+        if !are_positive(&times) || !are_positive(&[self.seconds, self.grow_seconds]) {
+            bail!("--times, --seconds and --grow-seconds must be positive and below 1,000,000");
         }
         let mut cells = Vec::new();
         for times in times {
