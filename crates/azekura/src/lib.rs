@@ -97,6 +97,7 @@ mod interrupt;
 mod key;
 mod left_out;
 mod lifetime;
+mod location;
 mod locking;
 mod memory_limit;
 mod multimap;

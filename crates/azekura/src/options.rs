@@ -14,6 +14,7 @@ use azekura_wal::lsn_range::MAX_RANGE;
 use azekura_wal::{LogProtocol, MAX_LOG_BUFFERS, WalOptions, default_stream_count};
 
 use crate::left_out::LeftOut;
+use crate::location::{absolute, refuse_empty};
 use crate::memory_limit::{CacheCapacity, default_log_buffers, memory_limit};
 use crate::restart::FIRST_SEGMENT_BYTES;
 use crate::{Database, Error};
@@ -422,7 +423,7 @@ impl Builder {
     ///
     /// [`Error::InUse`] if the store is open elsewhere ([read only](Self::read_only): open elsewhere for
     /// writing); [`Error::UnsupportedFormat`], [`Error::Corrupt`] and [`Error::CorruptPage`] name the damaged
-    /// file or page; [`Error::Invalid`] for settings out of bounds.
+    /// file or page; [`Error::Invalid`] for settings out of bounds, or an empty path.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database, Error> {
         self.validate()?;
         let mut options = self;
@@ -434,9 +435,8 @@ impl Builder {
             (options.disk, options.fs) =
                 (Some(Arc::clone(&options.fs)), Arc::new(OverlayFs::new(options.fs)));
         }
-        let path = path.as_ref();
-        // The working directory may change before later files are opened or created.
-        let path = options.fs.absolute(path).map_err(|e| Error::io("find the absolute path of", path, e))?;
+        let path = absolute(&*options.fs, path.as_ref(), "store")?;
+        options.archive.as_deref().map_or(Ok(()), |dir| refuse_empty(dir, "archive"))?;
         Database::open_with(&path, options)
     }
 
@@ -476,9 +476,7 @@ impl Builder {
         }
         if let Some(mode) = self.file_mode {
             if self.has_own_fs {
-                return refuse(
-                    "file_mode is for the operating system's file system, file_system is set".into(),
-                );
+                return refuse("file_mode is for the operating system's files, but file_system is set".into());
             }
             if mode & !0o666 != 0 || mode & 0o600 != 0o600 {
                 return refuse(format!("the file mode is {mode:o}; use 0600 with any bits of 0066"));

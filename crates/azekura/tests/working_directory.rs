@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use azekura::{Database, Error, TableDefinition};
+use azekura::{Database, Error, Restore, TableDefinition};
 
 const ROWS: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
 const CHILD: &str = "AZEKURA_TEST_CHILD_DIRECTORY";
@@ -83,8 +83,27 @@ fn a_renamed_store_leaves_the_store_of_its_former_name_alone() {
 }
 
 #[test]
-fn an_empty_path_is_an_error() {
-    assert!(matches!(Database::open(""), Err(Error::Io { .. })));
+fn an_empty_path_is_refused_with_its_name() {
+    let refused = |done: Result<(), Error>, what: &str| match done {
+        Err(Error::Invalid(reason)) => {
+            assert_eq!(reason, format!("the path of the {what} is empty; name a directory"));
+        }
+        other => panic!("{what}: {other:?}"),
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let db = open(at("store").to_str().unwrap());
+    refused(Database::open("").map(drop), "store");
+    refused(Database::open_read_only("").map(drop), "store");
+    refused(Database::builder().archive("").open(at("other")).map(drop), "archive");
+    assert!(!at("other").exists());
+    refused(db.compact_into("").map(drop), "new store");
+    refused(db.backup().to_directory("").map(drop), "backup");
+    refused(Restore::new().from_directory("", at("new")).map(drop), "backup");
+    db.backup().to_directory(at("monday")).unwrap();
+    refused(Restore::new().from_directory(at("monday"), "").map(drop), "new store");
+    refused(Restore::new().archive("").from_directory(at("monday"), at("new")).map(drop), "archive");
+    assert!(!at("new").exists());
 }
 
 /// Returns the modes of the directory and of all directories and files below it: first those of directories,

@@ -53,6 +53,7 @@ use crate::control::CONTROL_NAME;
 use crate::database::Shared;
 use crate::encryption::CallerKey;
 use crate::interrupt::check_interrupt;
+use crate::location::refuse_empty;
 use crate::{CommitTime, Database, Error, Snapshot, TableInfo};
 
 /// Name of the backup's file in its directory.
@@ -241,6 +242,7 @@ impl<'a> Backup<'a> {
     /// cannot be written. Errors of reading pages.
     pub fn to_directory(self, path: impl AsRef<Path>) -> Result<BackupReport, Error> {
         let path = path.as_ref();
+        refuse_empty(path, "backup")?;
         let fs = self.fs.clone().unwrap_or_else(|| Arc::new(OsFs::with_file_mode(0o600)));
         let (unfinished, complete) = (path.join(UNFINISHED_NAME), path.join(BACKUP_NAME));
         let refuse = |reason: &str| Err(Error::Invalid(format!("{} {reason}", path.display())));

@@ -16,6 +16,7 @@ use super::{BackupProgress, BackupReport, Callback, STREAM, put_row, report, ver
 use crate::archive::{self, Replay};
 use crate::encryption::CallerKey;
 use crate::interrupt::check_interrupt;
+use crate::location::refuse_empty;
 use crate::{Builder, CommitTime, Database, Durability, Error, TableDefinition, TableInfo};
 
 /// Name of a file that marks a store as being restored (RESTORE-1).
@@ -299,6 +300,7 @@ impl<'a> Restore<'a> {
     /// created.
     fn check_time(&self, header: Header, source: &Path) -> Result<(), Error> {
         let refuse = |reason: String| Err(Error::Invalid(reason));
+        self.archive.as_deref().map_or(Ok(()), |dir| refuse_empty(dir, "archive"))?;
         if self.archive.is_none() {
             let is_there = self.to_time.is_none_or(|to| to.as_micros() == header.commit_time);
             let advice = "name it (`Restore::archive`, `--archive`)";
@@ -349,6 +351,7 @@ fn add_bases<'r>(
 /// Prepares a new or empty directory for a restore or a compaction (RESTORE-1). The caller keeps the lock to
 /// the end.
 pub(super) fn begin(fs: &dyn Fs, to: &Path) -> Result<Option<Box<dyn FileLock>>, Error> {
+    refuse_empty(to, "new store")?;
     create_dir_all_durable(fs, to).map_err(|e| Error::io("create", to, e))?;
     refuse_marked(fs, to)?;
     let names = fs.list_dir(to).map_err(|e| Error::io("list", to, e))?;

@@ -15,6 +15,7 @@ use super::rows::Rows;
 use super::{BACKUP_NAME, UNFINISHED_NAME};
 use crate::Error;
 use crate::encryption::CallerKey;
+use crate::location::refuse_empty;
 
 /// A reader or writer of a file from its start to its end.
 pub(crate) struct Sequential {
@@ -91,6 +92,7 @@ impl<'a> Source<'a> {
 
 /// Opens the complete backup in a directory; returns the file and its path.
 pub(super) fn open_directory(fs: &dyn Fs, path: &Path) -> Result<(Sequential, PathBuf), Error> {
+    refuse_empty(path, "backup")?;
     let complete = path.join(BACKUP_NAME);
     match fs.open(&complete, OpenOptions::new().read_only(true)) {
         Ok(file) => Ok((Sequential { file, at: 0 }, complete)),
