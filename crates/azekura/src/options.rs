@@ -14,7 +14,7 @@ use azekura_wal::lsn_range::MAX_RANGE;
 use azekura_wal::{LogProtocol, MAX_LOG_BUFFERS, WalOptions, default_stream_count};
 
 use crate::left_out::LeftOut;
-use crate::location::{absolute, refuse_empty};
+use crate::location::absolute;
 use crate::memory_limit::{CacheCapacity, default_log_buffers, memory_limit};
 use crate::restart::FIRST_SEGMENT_BYTES;
 use crate::{Database, Error};
@@ -436,7 +436,8 @@ impl Builder {
                 (Some(Arc::clone(&options.fs)), Arc::new(OverlayFs::new(options.fs)));
         }
         let path = absolute(&*options.fs, path.as_ref(), "store")?;
-        options.archive.as_deref().map_or(Ok(()), |dir| refuse_empty(dir, "archive"))?;
+        let archive = options.archive.take().map(|dir| absolute(&*options.fs, &dir, "archive"));
+        options.archive = archive.transpose()?;
         Database::open_with(&path, options)
     }
 
