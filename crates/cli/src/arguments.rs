@@ -9,12 +9,12 @@ use anyhow::Result;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
-use crate::UsageError;
 use crate::command::{
     Archive, Backup, ChangeKey, Check, Cluster, Compact, Completions, Delete, Demo, DemoChild, Dump, Far,
     Get, Load, Man, MemoryServer, Put, Restore, Scan, Serve, Stats, Tables, Trace,
 };
 use crate::format::escape;
+use crate::{UsageError, backup_location};
 
 /// An ordered, transactional, crash-safe key-value store.
 #[derive(Debug, Parser)]
@@ -114,7 +114,12 @@ impl<C: Args> Creates<Archives<C>> {
 #[derive(Args, Debug)]
 pub(crate) struct Archives<C: Args> {
     /// Log archive of the store, for restores to a point in time; a new directory begins a new archive
-    #[arg(long, value_name = "DIR", help_heading = "Store options")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_parser = backup_location::archive_parser(),
+        help_heading = "Store options"
+    )]
     archive: Option<PathBuf>,
 
     #[command(flatten)]

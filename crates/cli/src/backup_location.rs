@@ -20,6 +20,19 @@ pub(crate) fn parser() -> impl TypedValueParser<Value = BackupLocation> {
     OsStringValueParser::new().try_map(parse)
 }
 
+/// Returns a parser of the location of a log archive: the path of a directory, or the URL of an object store.
+pub(crate) fn archive_parser() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().try_map(archive)
+}
+
+fn archive(text: OsString) -> Result<PathBuf, String> {
+    match parse(text)? {
+        BackupLocation::Directory(path) => Ok(path),
+        BackupLocation::Object(url) => Ok(url.into()),
+        BackupLocation::Stream => Err("an archive cannot be a stream; name its directory".into()),
+    }
+}
+
 /// Returns the location that `text` names.
 pub(crate) fn parse(text: OsString) -> Result<BackupLocation, String> {
     let Some(url) = text.to_str() else { return Ok(BackupLocation::Directory(text.into())) };
@@ -59,6 +72,19 @@ mod tests {
         assert_eq!(parse("file:///mnt/a b".into()), directory("/mnt/a b"));
         for wrong in ["", "file://", "file://host/x", "file:///a%20b", "gs://b/p", "http://x", "S3://b"] {
             assert!(parse(wrong.into()).is_err(), "{wrong}");
+            assert!(archive(wrong.into()).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn an_archive_is_a_directory_or_an_object() {
+        for (text, path) in [
+            ("/mnt/archive", "/mnt/archive"),
+            ("file:///mnt/archive", "/mnt/archive"),
+            ("s3://b/log", "s3://b/log"),
+        ] {
+            assert_eq!(archive(text.into()), Ok(path.into()));
+        }
+        assert!(archive("-".into()).is_err());
     }
 }

@@ -78,12 +78,16 @@ fn wrong_usage_ends_with_2_and_creates_nothing() {
         &["load", "db", "t", "--format", "csv", "--raw"],
         &["demo", "--rounds", "0"],
         &["put", "db", "t", "k", "v", "--archive", "s3://bucket/log"],
+        &["put", "db", "t", "k", "v", "--archive", "gs://bucket/log"],
+        &["put", "db", "t", "k", "v", "--archive", "-"],
     ] {
         let run = Run::in_dir(&scratch, arguments);
         assert_eq!(run.code, 2, "{arguments:?}: {}", run.stderr);
         assert!(run.stdout.is_empty() && !run.stderr.is_empty(), "{arguments:?}");
     }
-    assert!(!scratch.path("db").exists());
+    for absent in ["db", "gs:", "-"] {
+        assert!(!scratch.path(absent).exists(), "{absent}");
+    }
 }
 
 #[test]
