@@ -48,7 +48,7 @@ impl StoreArguments {
 
     /// Opens the store at `path`, or creates one there.
     pub(crate) fn open_or_create(&self, path: &Path) -> Result<Database> {
-        Ok(self.builder()?.open(path)?)
+        self.builder()?.open(path).map_err(|error| with_remedy(error, path))
     }
 
     /// Opens the store at `path` for reading, without writing to it.
@@ -67,7 +67,7 @@ impl StoreArguments {
     /// Opens or creates the store as [`Self::open_or_create`] does. With an interval, the log is synced once
     /// per interval.
     pub(crate) fn open_or_create_synced(&self, path: &Path, interval: Option<Duration>) -> Result<Database> {
-        Ok(self.builder()?.log_sync_interval(interval).open(path)?)
+        self.builder()?.log_sync_interval(interval).open(path).map_err(|error| with_remedy(error, path))
     }
 
     /// Opens the store at `path`; creates nothing.
@@ -76,10 +76,10 @@ impl StoreArguments {
     }
 }
 
-/// Adds the remedy to the error that there is no store at `path`.
+/// Adds the remedy to the error that there is no store at `path`, or a file in its place.
 fn with_remedy(error: Error, path: &Path) -> anyhow::Error {
     match error {
-        Error::NotFound { .. } if path.is_file() => {
+        Error::NotFound { .. } | Error::Io { .. } if path.is_file() => {
             anyhow!("{} is a file; name the directory of a store", path.display())
         }
         Error::NotFound { .. } => {

@@ -135,7 +135,13 @@ fn a_file_in_place_of_a_store_is_called_a_file() {
     let scratch = Scratch::new();
     let file = scratch.file("rows.tsv", "k\tv\n");
     let file = file.as_str();
-    for arguments in [&["get", file, "t", "k"][..], &["check", file], &["delete", file, "t", "k"]] {
+    for arguments in [
+        &["get", file, "t", "k"][..],
+        &["check", file],
+        &["delete", file, "t", "k"],
+        &["put", file, "t", "k", "v"],
+        &["load", file, "t"],
+    ] {
         let refused = Run::in_dir(&scratch, arguments).refused();
         assert!(refused.contains("is a file; name the directory of a store"), "{refused}");
     }
