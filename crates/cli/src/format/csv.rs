@@ -3,6 +3,7 @@
 
 mod quotes;
 
+use std::collections::HashSet;
 use std::io::{self, BufRead};
 
 use ::csv::{ErrorKind, StringRecord};
@@ -27,8 +28,9 @@ impl Header {
     /// [`Fault::NoField`], or [`Fault::TwiceTheField`] for a header that contains a field twice.
     pub fn new<'n>(names: impl IntoIterator<Item = &'n str>, key: Option<&str>) -> Result<Self, Fault> {
         let names: Vec<&str> = names.into_iter().collect();
-        if let Some(twice) = (1..names.len()).find(|&at| names[..at].contains(&names[at])) {
-            return Err(Fault::TwiceTheField { field: names[twice].into() });
+        let mut seen = HashSet::with_capacity(names.len());
+        if let Some(&twice) = names.iter().find(|&&name| !seen.insert(name)) {
+            return Err(Fault::TwiceTheField { field: twice.into() });
         }
         let by_name = |key| names.iter().position(|&name| name == key);
         let by_number = |key: &str| key.parse::<usize>().ok()?.checked_sub(1).filter(|&at| at < names.len());
