@@ -531,7 +531,7 @@ impl Builder {
         }
         Err(Error::Invalid(format!(
             "a page cache of {} bytes is too small for pages of {page_size} bytes: one operation may need \
-             {MIN_FRAMES} pages, which take {least} bytes; raise `cache_bytes`",
+             {MIN_FRAMES} pages, which take {least} bytes; raise it (`cache_bytes`, `--cache`)",
             self.cache.bytes()
         )))
     }

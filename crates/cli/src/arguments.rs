@@ -90,7 +90,7 @@ pub(crate) struct Creates<C: Args> {
     #[command(flatten)]
     cache: CacheArguments,
 
-    /// Page size of a new store: 4K, 8K, 16K, 32K or 64K [default: 8K]
+    /// Page size of a new store: 4K, 8K, 16K, 32K or 64K [default: 8K; of a copy: that of its source]
     #[arg(long, value_name = "SIZE", value_parser = page_bytes, help_heading = "Store options")]
     page_size: Option<usize>,
 

@@ -82,7 +82,7 @@ pub(crate) struct Load {
     #[arg(long, value_name = "FIELD")]
     key: Option<String>,
 
-    /// tsv only: backslashes are literal
+    /// tsv only: backslashes, and carriage returns at the ends of lines, are literal
     #[arg(long)]
     raw: bool,
 
