@@ -424,6 +424,19 @@ fn a_savepoint_that_a_rollback_went_past_is_refused_for_good() {
     assert_eq!(tx.table(&OTHER).unwrap().iter().count(), 1);
 }
 
+#[test]
+fn a_savepoint_of_another_store_is_refused() {
+    let (one, other) = (store(4096, 64), store(4096, 64));
+    let (tx, foreign) = (one.begin().unwrap(), other.begin().unwrap());
+    assert_eq!(tx.id(), foreign.id());
+    let put = |key: &[u8]| tx.table(&OTHER).unwrap().insert(key, b"v").unwrap();
+    put(b"a");
+    tx.savepoint().unwrap();
+    put(b"b");
+    assert!(matches!(tx.rollback_to(foreign.savepoint().unwrap()), Err(Error::Invalid(_))));
+    assert_eq!(tx.table(&OTHER).unwrap().iter().count(), 2);
+}
+
 /// LOAD-4 for a rollback that the load itself did not request: reading the rows fails with an error that ends
 /// the transaction.
 #[test]

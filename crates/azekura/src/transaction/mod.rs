@@ -78,6 +78,8 @@ impl Direction {
 /// A state of a transaction that a rollback can restore; returned by [`Transaction::savepoint`].
 #[derive(Clone, Copy, Debug)]
 pub struct Savepoint {
+    /// Address of the open store: transactions of different stores have the same ids.
+    store: usize,
     txn: TxnId,
     number: u64,
 }
@@ -257,7 +259,7 @@ impl Transaction {
     ///
     /// [`Error::Aborted`]: the transaction is over.
     pub fn savepoint(&self) -> Result<Savepoint, Error> {
-        Ok(Savepoint { txn: self.id, number: self.state()?.add_savepoint() })
+        Ok(Savepoint { store: self.store_address(), txn: self.id, number: self.state()?.add_savepoint() })
     }
 
     /// Undoes every change made since `savepoint`. The locks are kept.
@@ -278,7 +280,8 @@ impl Transaction {
                     .into(),
             ));
         }
-        let undo_len = state.undo_len_at(savepoint.number).filter(|_| savepoint.txn == self.id);
+        let is_own = savepoint.txn == self.id && savepoint.store == self.store_address();
+        let undo_len = state.undo_len_at(savepoint.number).filter(|_| is_own);
         drop(state);
         let undo_len = undo_len.ok_or_else(|| {
             Error::Invalid(
@@ -398,6 +401,10 @@ impl Transaction {
 
     pub(crate) fn shared(&self) -> &Shared {
         &self.db
+    }
+
+    fn store_address(&self) -> usize {
+        std::ptr::from_ref(self.shared()).addr()
     }
 
     /// Returns the conflict that rolled this transaction back, if any.
