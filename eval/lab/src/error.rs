@@ -102,6 +102,12 @@ pub enum BenchError {
         /// The operating system's error.
         source: std::io::Error,
     },
+    /// The system cannot start another thread: a limit of processes or memory is reached.
+    #[error("cannot start a client thread; use fewer threads")]
+    Thread {
+        /// The operating system's error.
+        source: std::io::Error,
+    },
     /// A client thread panicked; standard error has its message.
     #[error("a client thread panicked")]
     Panicked,

@@ -14,7 +14,9 @@ use azekura_base::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use azekura_workload::Stream;
-use std::sync::Barrier;
+use std::sync::RwLock;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Results of a phase.
@@ -44,7 +46,8 @@ const LOOK: Duration = Duration::from_millis(25);
 
 /// State shared by the threads of a phase.
 struct Shared {
-    start: Barrier,
+    /// Locked by the main thread until all clients have opened their sessions; each client then reads it.
+    start: RwLock<()>,
     /// Set by the main thread when the time is over, and by a client that failed; all clients read it.
     stop: AtomicBool,
     /// Number of clients that have not ended. Each client decrements it; the main thread waits for zero.
@@ -60,6 +63,7 @@ struct Shared {
 /// # Errors
 ///
 /// The error of the first failed client, in the order of the streams. The other clients stop soon.
+/// [`BenchError::Thread`] if the system cannot start a client's thread.
 pub fn run(
     store: &dyn Store,
     streams: &mut [Stream],
@@ -68,17 +72,32 @@ pub fn run(
     watch: &mut dyn FnMut(Duration, u64),
 ) -> Result<Measured, BenchError> {
     let shared = Shared {
-        start: Barrier::new(streams.len() + 1),
+        start: RwLock::new(()),
         stop: AtomicBool::new(false),
         working: AtomicUsize::new(streams.len()),
         done: AtomicU64::new(0),
     };
-    std::thread::scope(|scope| {
-        let clients: Vec<_> =
-            streams.iter_mut().map(|stream| scope.spawn(|| client(store, stream, manner, &shared))).collect();
+    thread::scope(|scope| {
+        let closed = shared.start.write();
+        let (opening, opened) = channel();
+        let mut clients = Vec::with_capacity(streams.len());
+        for stream in streams.iter_mut() {
+            let (shared, opening) = (&shared, opening.clone());
+            let work = move || client(store, stream, manner, shared, opening);
+            match thread::Builder::new().spawn_scoped(scope, work) {
+                Ok(client) => clients.push(client),
+                Err(source) => {
+                    shared.stop.store(true, Relaxed);
+                    return Err(BenchError::Thread { source }); // which unlocks `start`
+                }
+            }
+        }
+        drop(opening);
+        // An error: each client has dropped its sender, because its session is open, or because it panicked.
+        let _ = opened.recv();
         let log = store.log_bytes();
         let meter = Meter::begin();
-        shared.start.wait();
+        drop(closed);
         supervise(&shared, end, watch);
         let ended: Vec<Ended> = clients
             .into_iter()
@@ -127,11 +146,12 @@ fn client(
     stream: &mut Stream,
     manner: Manner,
     shared: &Shared,
+    opening: Sender<()>,
 ) -> Result<Ended, BenchError> {
     let _working = Working(shared);
     let session = store.session();
-    // A thread without a session waits at the barrier too; otherwise the others would wait forever.
-    shared.start.wait();
+    drop(opening);
+    drop(shared.start.read());
     let began = Instant::now();
     let mut counted = 0;
     let result = session.map_err(BenchError::from).and_then(|mut session| {
@@ -171,5 +191,40 @@ fn supervise(shared: &Shared, end: End, watch: &mut dyn FnMut(Duration, u64)) {
     }
     if matches!(end, End::After(_)) {
         shared.stop.store(true, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Session;
+    use crate::error::EngineError;
+    use crate::plan::Commit;
+    use azekura_workload::{Lane, Workload};
+
+    /// A store with sessions that cannot be opened: the third one panics.
+    struct Broken(AtomicUsize);
+
+    impl Store for Broken {
+        fn session(&self) -> Result<Box<dyn Session + '_>, EngineError> {
+            assert_ne!(self.0.fetch_add(1, Relaxed), 2, "the third session");
+            Err(EngineError::failed("opening a session", "it is broken"))
+        }
+
+        fn close(self: Box<Self>) -> Result<(), EngineError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_client_that_panics_before_the_start_ends_the_phase() {
+        let workload: Workload = "u1".parse().unwrap();
+        let population = workload.population();
+        let mut streams: Vec<_> =
+            (0..4).map(|lane| workload.stream(&population, Lane::new(lane, 4), 1)).collect();
+        let manner = Manner::of(&workload, 4, Commit::Blocking);
+        let end = End::After(Duration::from_secs(3600));
+        let ended = run(&Broken(AtomicUsize::new(0)), &mut streams, manner, end, &mut |_, _| {});
+        assert!(matches!(ended, Err(BenchError::Engine(_) | BenchError::Panicked)), "{ended:?}");
     }
 }

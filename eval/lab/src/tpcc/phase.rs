@@ -9,7 +9,8 @@ use crate::progress::{Progress, ms};
 use azekura::Database;
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use azekura_workload::tpcc::Terminal;
-use std::sync::Barrier;
+use std::sync::RwLock;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Results of a phase.
@@ -65,30 +66,38 @@ pub fn run_threads(
     progress: &Progress,
     work: impl Fn(&mut Terminal, &dyn Fn() -> bool) -> Result<Tally, BenchError> + Sync,
 ) -> Result<(Tally, Duration), BenchError> {
-    let start = Barrier::new(terminals.len() + 1);
+    // Locked by the main thread until all threads have started; each thread then reads it.
+    let start = RwLock::new(());
     // Set by the main thread when the time is over, and by a thread that failed; all threads read it.
     let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = terminals
-            .iter_mut()
-            .map(|terminal| {
-                scope.spawn(|| {
-                    let _stop = StopOnPanic(&stop);
-                    start.wait();
-                    // Relaxed: a thread may run one more transaction.
-                    let done = work(terminal, &|| !stop.load(Relaxed));
-                    if done.is_err() {
-                        stop.store(true, Relaxed);
-                    }
-                    done
-                })
-            })
-            .collect();
-        start.wait();
+    thread::scope(|scope| {
+        let closed = start.write();
+        let mut threads = Vec::with_capacity(terminals.len());
+        for terminal in terminals.iter_mut() {
+            let (start, stop, work) = (&start, &stop, &work);
+            let run = move || {
+                let _stop = StopOnPanic(stop);
+                drop(start.read());
+                // Relaxed: a thread may run one more transaction.
+                let done = work(terminal, &|| !stop.load(Relaxed));
+                if done.is_err() {
+                    stop.store(true, Relaxed);
+                }
+                done
+            };
+            match thread::Builder::new().spawn_scoped(scope, run) {
+                Ok(thread) => threads.push(thread),
+                Err(source) => {
+                    stop.store(true, Relaxed);
+                    return Err(BenchError::Thread { source }); // which unlocks `start`
+                }
+            }
+        }
+        drop(closed);
         let began = Instant::now();
         while !stop.load(Relaxed) && began.elapsed() < time {
             progress.at(ms(began.elapsed()));
-            std::thread::sleep(time.saturating_sub(began.elapsed()).min(LOOK));
+            thread::sleep(time.saturating_sub(began.elapsed()).min(LOOK));
         }
         stop.store(true, Relaxed);
         let mut all = Tally::default();
