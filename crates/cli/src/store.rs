@@ -150,7 +150,7 @@ pub(crate) fn existing_in<'s>(
 /// Returns the types of the rows of table `name`; without a table, types that accept all rows.
 pub(crate) fn row_types(db: &Database, name: &str) -> Result<RowTypes> {
     let types = db.transact(|tx| tx.table_types(name))?;
-    Ok(types.map_or_else(RowTypes::default, |types| RowTypes { key: types.key, value: types.value }))
+    Ok(types.map_or_else(RowTypes::default, |types| RowTypes::new(&types.key, &types.value)))
 }
 
 fn no_such_table(db: &Database, name: &str) -> Result<anyhow::Error> {

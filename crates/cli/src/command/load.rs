@@ -137,9 +137,7 @@ impl Load {
         let db = store.open_or_create(&self.table.path)?;
         let name = &self.table.table;
         let (table, types) = match self.types.as_deref() {
-            Some([key, value]) => {
-                (Bytes::encoded(name, key, value), RowTypes { key: key.clone(), value: value.clone() })
-            }
+            Some([key, value]) => (Bytes::encoded(name, key, value), RowTypes::new(key, value)),
             _ => (Bytes::raw(name), row_types(&db, name)?),
         };
         let rows = Box::new(Checked::new(rows, types));

@@ -1,6 +1,8 @@
 //! Checks rows against the types of their table. The command writes keys and values as bytes. A program that
 //! uses the table's types cannot decode bytes of another form, and each of its scans fails at such a row.
 
+use azekura_base::varint::take_bytes;
+
 use super::{ReadError, ReadRows, Row};
 
 /// A key or value that does not have the form of the table's type.
@@ -17,49 +19,219 @@ pub struct Misfit {
     found: String,
 }
 
-/// The types of a table's rows, by name. Types that are not fixed in length, except text, are not checked.
-#[derive(Clone, Debug, Default)]
+/// The types of a table's rows. Types that programs define, and rows of `Serde`, are not checked.
+#[derive(Clone, Debug)]
 pub struct RowTypes {
-    /// Name of the key type.
-    pub key: String,
-    /// Name of the value type.
-    pub value: String,
+    key: Type,
+    value: Type,
+}
+
+/// A type: its name, and the form of its bytes.
+#[derive(Clone, Debug)]
+struct Type {
+    name: String,
+    form: Form,
+}
+
+impl Default for RowTypes {
+    /// Returns types that accept all rows.
+    fn default() -> Self {
+        Self::new("", "")
+    }
 }
 
 impl RowTypes {
+    /// Returns the types with these names.
+    #[must_use]
+    pub fn new(key: &str, value: &str) -> Self {
+        let [key, value] = [key, value].map(|name| Type { name: name.into(), form: Form::of(name, 0) });
+        Self { key, value }
+    }
+
     /// Checks the form of a row.
     ///
     /// # Errors
     ///
-    /// [`Misfit`]: the key or the value has another length than its type, or is no text.
+    /// [`Misfit`]: the key or the value is no encoding of its type.
     pub fn check(&self, key: &[u8], value: &[u8]) -> Result<(), Misfit> {
-        check("key", &self.key, key)?;
-        check("value", &self.value, value)
+        self.key.check("key", key, self.key.form.is_key(key))?;
+        self.value.check("value", value, self.value.form.is_value(value))
     }
 }
 
-fn check(part: &'static str, type_name: &str, bytes: &[u8]) -> Result<(), Misfit> {
-    let misfit = |form: &str, found: &str| {
-        Err(Misfit { part, type_name: type_name.into(), form: form.into(), found: found.into() })
-    };
-    let len: usize = match type_name {
-        "str" if std::str::from_utf8(bytes).is_err() => return misfit("which is UTF-8", "is not"),
-        "bool" if !matches!(bytes, [0 | 1]) => return misfit("the byte 0 or 1", "is neither"),
-        "()" => 0,
-        "u8" | "i8" => 1,
-        "u16" | "i16" => 2,
-        "u32" | "i32" | "f32" => 4,
-        "u64" | "i64" | "f64" => 8,
-        "u128" | "i128" => 16,
-        _ => match type_name.strip_prefix("[u8; ").and_then(|rest| rest.strip_suffix(']')?.parse().ok()) {
-            Some(len) => len,
-            None => return Ok(()),
-        },
-    };
-    if bytes.len() == len {
-        return Ok(());
+impl Type {
+    fn check(&self, part: &'static str, bytes: &[u8], is_encoding: bool) -> Result<(), Misfit> {
+        if is_encoding {
+            return Ok(());
+        }
+        let (form, found) = match self.form {
+            Form::Text => ("which is UTF-8".into(), "is not".into()),
+            Form::Bool => ("the byte 0 or 1".into(), "is neither".into()),
+            Form::Fixed(len) => (format!("{len} bytes in length"), format!("has {}", bytes.len())),
+            _ => ("encoded part by part".into(), "is not".into()),
+        };
+        Err(Misfit { part, type_name: self.name.clone(), form, found })
     }
-    misfit(&format!("{len} bytes in length"), &format!("has {}", bytes.len()))
+}
+
+/// The form of the bytes of a type.
+#[derive(Clone, Debug)]
+enum Form {
+    /// Any bytes: a type of the program, with an end that only the program finds.
+    Unknown,
+    Bytes,
+    Text,
+    Bool,
+    Fixed(usize),
+    Option(Box<Form>),
+    Tuple(Vec<Form>),
+}
+
+/// Largest depth of types in types; deeper ones are not checked.
+const MAX_DEPTH: usize = 16;
+
+impl Form {
+    /// Returns the form of the type with this name, which is inside of `depth` other types.
+    fn of(name: &str, depth: usize) -> Self {
+        let between = |start: &str, end: char| name.strip_prefix(start)?.strip_suffix(end);
+        match name {
+            "bytes" => Self::Bytes,
+            "str" => Self::Text,
+            "bool" => Self::Bool,
+            "()" => Self::Fixed(0),
+            "u8" | "i8" => Self::Fixed(1),
+            "u16" | "i16" => Self::Fixed(2),
+            "u32" | "i32" | "f32" => Self::Fixed(4),
+            "u64" | "i64" | "f64" => Self::Fixed(8),
+            "u128" | "i128" => Self::Fixed(16),
+            _ if depth == MAX_DEPTH => Self::Unknown,
+            _ => {
+                if let Some(len) = between("[u8; ", ']').and_then(|len| len.parse().ok()) {
+                    Self::Fixed(len)
+                } else if let Some(name) = between("Option<", '>') {
+                    Self::Option(Box::new(Self::of(name, depth + 1)))
+                } else if let Some(names) = between("(", ')') {
+                    Self::Tuple(parts(names).into_iter().map(|name| Self::of(name, depth + 1)).collect())
+                } else {
+                    Self::Unknown
+                }
+            }
+        }
+    }
+
+    /// Returns `true` if the bytes are a key of this form.
+    fn is_key(&self, mut bytes: &[u8]) -> bool {
+        match self.take_key(&mut bytes, true) {
+            Taken::Whole => bytes.is_empty(),
+            Taken::Unknown => true,
+            Taken::Misfit => false,
+        }
+    }
+
+    /// Removes a part of a key from `input`; the last part has no terminator.
+    fn take_key(&self, input: &mut &[u8], is_last: bool) -> Taken {
+        let is_taken = match self {
+            Self::Unknown => return Taken::Unknown,
+            Self::Bytes => take_text(input, is_last).is_some(),
+            Self::Text => take_text(input, is_last).is_some_and(|text| String::from_utf8(text).is_ok()),
+            Self::Bool => take_byte(input).is_some_and(|byte| byte <= 1),
+            Self::Fixed(len) => match input.split_at_checked(*len) {
+                Some((_, rest)) => {
+                    *input = rest;
+                    true
+                }
+                None => false,
+            },
+            Self::Option(part) => match take_byte(input) {
+                Some(0) => true,
+                Some(1) => return part.take_key(input, is_last),
+                _ => false,
+            },
+            Self::Tuple(parts) => {
+                for (at, part) in parts.iter().enumerate() {
+                    match part.take_key(input, is_last && at + 1 == parts.len()) {
+                        Taken::Whole => {}
+                        other => return other,
+                    }
+                }
+                true
+            }
+        };
+        if is_taken { Taken::Whole } else { Taken::Misfit }
+    }
+
+    /// Returns `true` if the bytes are a value of this form.
+    fn is_value(&self, bytes: &[u8]) -> bool {
+        match self {
+            Self::Unknown | Self::Bytes => true,
+            Self::Text => std::str::from_utf8(bytes).is_ok(),
+            Self::Bool => matches!(bytes, [0 | 1]),
+            Self::Fixed(len) => bytes.len() == *len,
+            Self::Option(part) => match bytes {
+                [0] => true,
+                [1, value @ ..] => part.is_value(value),
+                _ => false,
+            },
+            Self::Tuple(parts) => {
+                let Some((last, parts)) = parts.split_last() else { return false };
+                let mut rest = bytes;
+                parts.iter().all(|part| take_bytes(&mut rest).is_some_and(|bytes| part.is_value(bytes)))
+                    && last.is_value(rest)
+            }
+        }
+    }
+}
+
+/// The result of removing a part of a key.
+enum Taken {
+    Whole,
+    /// The end of the part, and so the parts after it, cannot be found.
+    Unknown,
+    Misfit,
+}
+
+/// Splits the names of the parts of a tuple, at the commas outside of other types.
+fn parts(names: &str) -> Vec<&str> {
+    let (mut depth, mut from, mut parts) = (0, 0, Vec::new());
+    for (at, character) in names.char_indices() {
+        match character {
+            '(' | '<' | '[' => depth += 1,
+            ')' | '>' | ']' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(names[from..at].trim());
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(names[from..].trim());
+    parts
+}
+
+fn take_byte(input: &mut &[u8]) -> Option<u8> {
+    let (&byte, rest) = input.split_first()?;
+    *input = rest;
+    Some(byte)
+}
+
+/// Removes bytes or text: all bytes if no part follows, otherwise up to the terminator `00 00`; a zero in the
+/// part is `00 FF`.
+fn take_text(input: &mut &[u8], is_last: bool) -> Option<Vec<u8>> {
+    if is_last {
+        return Some(std::mem::take(input).to_vec());
+    }
+    let mut text = Vec::new();
+    loop {
+        let byte = take_byte(input)?;
+        if byte == 0 {
+            match take_byte(input)? {
+                0 => return Some(text),
+                0xff => {}
+                _ => return None,
+            }
+        }
+        text.push(byte);
+    }
 }
 
 /// A stream of rows that ends with an error at the first row of another form.
@@ -105,12 +277,21 @@ impl ReadRows for Checked<'_> {
 mod tests {
     use super::*;
     use azekura::{Key, Value};
+    use proptest::prelude::*;
+
+    fn agrees_as_key<K: Key>(bytes: &[u8]) {
+        let types = RowTypes::new(&K::type_name(), "");
+        assert_eq!(types.check(bytes, b"").is_ok(), K::decode(bytes).is_ok(), "{types:?} {bytes:?}");
+    }
+
+    fn agrees_as_value<V: Value>(bytes: &[u8]) {
+        let types = RowTypes::new("", &V::type_name());
+        assert_eq!(types.check(b"", bytes).is_ok(), V::decode(bytes).is_ok(), "{types:?} {bytes:?}");
+    }
 
     fn agrees<T: Key + Value>(bytes: &[u8]) {
-        let types = RowTypes { key: <T as Key>::type_name(), value: <T as Value>::type_name() };
-        let is_key = <T as Key>::decode(bytes).is_ok();
-        assert_eq!(check("key", &types.key, bytes).is_ok(), is_key, "{types:?} {bytes:?}");
-        assert_eq!(check("value", &types.value, bytes).is_ok(), <T as Value>::decode(bytes).is_ok());
+        agrees_as_key::<T>(bytes);
+        agrees_as_value::<T>(bytes);
     }
 
     #[test]
@@ -127,11 +308,50 @@ mod tests {
                 agrees::<String>(&bytes);
                 agrees::<Vec<u8>>(&bytes);
                 agrees::<[u8; 3]>(&bytes);
-                let (unit, float) = (<() as Value>::type_name(), <f64 as Value>::type_name());
-                assert_eq!(check("value", &unit, &bytes).is_ok(), len == 0);
-                assert_eq!(check("value", &float, &bytes).is_ok(), len == 8);
+                agrees_as_value::<()>(&bytes);
+                agrees_as_value::<f64>(&bytes);
             }
         }
-        assert_eq!(check("key", "(u64, str)", b"unchecked"), Ok(()));
+    }
+
+    proptest! {
+        #[test]
+        fn a_composed_row_is_accepted_exactly_if_a_program_can_decode_it(
+            bytes in proptest::collection::vec(
+                prop_oneof![3 => 0_u8..=3, 1 => Just(b'x'), 1 => Just(0xff_u8)], 0..14,
+            ),
+        ) {
+            agrees::<Option<u8>>(&bytes);
+            agrees::<(u8, String)>(&bytes);
+            agrees::<(String, u16)>(&bytes);
+            agrees::<(Vec<u8>, Option<(bool, String)>)>(&bytes);
+            agrees::<(Option<String>, [u8; 2], Option<Vec<u8>>)>(&bytes);
+            agrees::<((String, bool), (u8, String))>(&bytes);
+            agrees_as_value::<(f32, Option<()>, String)>(&bytes);
+        }
+    }
+
+    #[test]
+    fn types_of_programs_are_not_checked() {
+        let deep = ["(".repeat(100_000), ")".repeat(100_000)].concat();
+        for types in [
+            RowTypes::default(),
+            RowTypes::new("UserId", "Serde<Vec<(u8, u8)>>"),
+            RowTypes::new("(UserId, u64)", "(UserId, Serde<(u8, u8)>)"),
+            RowTypes::new(&deep, &deep),
+        ] {
+            assert_eq!(types.check(b"\x03any", b"\x03any"), Ok(()), "{:?}", types.key.form);
+        }
+        // A part before an unknown one is checked, and each part of a value.
+        assert!(RowTypes::new("(bool, UserId)", "").check(b"x", b"").is_err());
+        assert!(RowTypes::new("", "(UserId, bool)").check(b"", b"\x01xx").is_err());
+    }
+
+    #[test]
+    fn a_misfit_names_the_type_and_the_form() {
+        let said = RowTypes::new("(str, u64)", "").check(b"Nara", b"").unwrap_err().to_string();
+        assert_eq!(said, "the table has keys of type (str, u64), encoded part by part; this key is not");
+        let said = RowTypes::new("", "u64").check(b"", b"Nara").unwrap_err().to_string();
+        assert_eq!(said, "the table has values of type u64, 8 bytes in length; this value has 4");
     }
 }
