@@ -247,7 +247,7 @@ impl Builder {
         self
     }
 
-    /// Sets the largest size of a log file in bytes; default 16 MiB, at least 2 MiB. The first files of a run
+    /// Sets the largest size of a log file in bytes, 2 MiB to 1 TiB; default 16 MiB. The first files of a run
     /// are small, and each filled file doubles the size of the next one.
     #[must_use]
     pub fn wal_segment_bytes(mut self, bytes: u64) -> Self {
@@ -472,8 +472,8 @@ impl Builder {
             let (least, most) = (page::MIN_PAGE_SIZE, page::MAX_PAGE_SIZE);
             return refuse(format!("page size {size} is not a power of two from {least} to {most}"));
         }
-        if segment < MIN_SEGMENT_BYTES {
-            return refuse(format!("log segments of {segment} bytes; use at least {MIN_SEGMENT_BYTES}"));
+        if !(MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES).contains(&segment) {
+            return refuse(format!("log segments of {segment} bytes; use 2 MiB to 1 TiB"));
         }
         if let Some(mode) = self.file_mode {
             if self.has_own_fs {
@@ -520,6 +520,7 @@ const MAX_REDO_THREADS: usize = 64;
 const READS_AT_ONCE: usize = 8;
 /// Smallest segment: four buffers, each for at least two of the largest records (128 KiB of a large value).
 const MIN_SEGMENT_BYTES: u64 = 2 << 20;
+const MAX_SEGMENT_BYTES: u64 = 1 << 40; // larger ones exceed file systems, and overflow sums of sizes
 
 impl Builder {
     /// Returns an error if the page cache is too small for the pages of a store. Their size may differ from

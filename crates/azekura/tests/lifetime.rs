@@ -178,6 +178,7 @@ fn a_refused_directory_is_left_as_it_was() {
     assert_eq!(names(), ["letter.txt"]);
     let absent = dir.path().join("absent");
     assert!(matches!(small().cache_bytes(4096).open(&absent), Err(Error::Invalid(_))));
+    assert!(matches!(small().wal_segment_bytes(u64::MAX).open(&absent), Err(Error::Invalid(_))));
     assert!(!absent.exists());
 }
 
