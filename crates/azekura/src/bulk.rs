@@ -15,7 +15,8 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
     /// table is locked exclusively until the transaction ends. The pages are written and made durable before
     /// the call returns, and a load into recently freed pages needs a checkpoint. So a bulk load is faster
     /// than inserts from a few thousand rows on. Values in overflow pages (from about five sixteenths of a
-    /// page on) are logged.
+    /// page on) are logged. In a store with an [archive](crate::Builder::archive) all rows are logged, and
+    /// their undo entries are in memory until the transaction ends: insert many rows in several transactions.
     ///
     /// `rows` may read in this transaction, but must not write in it. The load fills its pages completely.
     ///

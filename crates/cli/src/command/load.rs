@@ -7,7 +7,8 @@
 //! If the table is empty and there are more rows than one transaction holds, the rows are bulk loaded as long
 //! as they are in key order (`sorted`). This is one transaction, which an interruption undoes completely.
 //! Rows in any other order are sorted first (`unsorted`). With `--no-replace` they are not sorted: the sort
-//! keeps only the last of the rows with one key.
+//! keeps only the last of the rows with one key. With a log archive there is no bulk load: it would log each
+//! row, and keep the undo entries of all rows in memory until its end.
 
 mod sorted;
 mod unsorted;
@@ -51,7 +52,8 @@ Formats:
          the value is the unchanged line.
 
 Rows in key order are bulk loaded into an empty table. Rows in another order
-are sorted first, with --sort-memory and files in the store's directory.
+are sorted first, with --sort-memory and files in the store's directory. With
+--archive there is no bulk load: transactions of 10,000 rows insert the rows.
 
 A row replaces a row with the same key, so an interrupted load is resumed by
 running it again; the number of replaced rows is printed. --no-replace stops
@@ -144,6 +146,7 @@ impl Load {
         let mut loading = Loading::new(&db, table, rows, progress::bytes(input.len));
         loading.sort_memory = self.sort_memory;
         loading.is_new_only = self.no_replace;
+        loading.is_archived = store.archive.is_some();
         let ended = loading.run().and_then(|()| loading.create_table());
         let summary = loading.end();
         if let Err(error) = ended {
@@ -231,6 +234,8 @@ struct Loading<'a> {
     replaced: u64,
     /// `true` if a row with an existing key ends the load.
     is_new_only: bool,
+    /// `true` if the store has a log archive.
+    is_archived: bool,
     /// Rows that were read and not yet loaded.
     read: VecDeque<NumberedRow>,
     /// The previous transaction, which may not be durable yet, with its number of rows and of replaced rows.
@@ -249,6 +254,7 @@ impl<'a> Loading<'a> {
             replaced: 0,
             sort_memory: 0,
             is_new_only: false,
+            is_archived: false,
             read: VecDeque::new(),
             last: None,
         }
@@ -259,8 +265,8 @@ impl<'a> Loading<'a> {
         let mut next = self.read_batch();
         // A bulk load or a sort is not worthwhile for less than a batch of rows.
         if matches!(next.1, Ok(false)) {
-            let (ascends, is_empty) = (sorted::ascends(&next.0), self.is_empty()?);
-            if is_empty || !ascends {
+            let (ascends, takes_bulk) = (sorted::ascends(&next.0), self.takes_bulk()?);
+            if takes_bulk || !ascends {
                 self.read = next.0.into();
                 if ascends && !self.bulk_load()? {
                     return Ok(());
@@ -303,8 +309,10 @@ impl<'a> Loading<'a> {
         (batch, Ok(false))
     }
 
-    fn is_empty(&self) -> Result<bool> {
-        Ok(self.db.transact(|tx| Ok(tx.table(&self.table)?.first()?.is_none()))?)
+    /// Returns `true` if the rows can be bulk loaded.
+    fn takes_bulk(&self) -> Result<bool> {
+        let is_empty = || self.db.transact(|tx| Ok(tx.table(&self.table)?.first()?.is_none()));
+        Ok(!self.is_archived && is_empty()?)
     }
 
     /// Creates the table if the input had no rows: a table without rows has types, too.

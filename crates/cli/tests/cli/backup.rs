@@ -155,6 +155,25 @@ fn a_restore_to_a_time_leaves_out_later_changes() {
     assert!(run.code == 2 && run.stderr.contains("--archive"), "{run:?}");
 }
 
+/// One transaction of all rows would have the undo entries of all rows in memory.
+#[test]
+fn a_load_with_an_archive_is_several_transactions() {
+    let scratch = Scratch::new();
+    let run = |arguments: &[&str]| Run::in_dir(&scratch, &[arguments, &["--archive", "archive"]].concat());
+    run(&["put", "db", "t", "a", "1"]).well();
+    run(&["backup", "db", "b"]).well();
+    let rows: Vec<String> = (0..25_000).map(|n| format!("{n:05}\tv\n")).collect();
+    let sorted = scratch.file("sorted.tsv", &rows.concat());
+    let reversed = scratch.file("reversed.tsv", &rows.iter().rev().cloned().collect::<String>());
+    run(&["load", "db", "sorted", &sorted]).well();
+    run(&["load", "db", "reversed", &reversed]).well();
+    let said = run(&["restore", "b", "new"]).well();
+    assert!(said.contains("6 transactions from the archive"), "{said}");
+    let tables = Run::in_dir(&scratch, &["tables", "new", "--count"]).well();
+    let count = |table: &str, rows: u32| format!("{table}\tbytes\tbytes\t{rows}\n");
+    assert_eq!(tables, [count("reversed", 25_000), count("sorted", 25_000), count("t", 1)].concat());
+}
+
 #[test]
 fn a_compacted_store_dumps_the_same_rows_and_is_no_larger() {
     let scratch = Scratch::new();

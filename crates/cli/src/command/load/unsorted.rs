@@ -1,9 +1,9 @@
 //! Loads rows in any order: sorts them in bounded memory and in files (`azekura::RowSorter`), then loads them
 //! in the order of their keys.
 //!
-//! An empty table is bulk loaded. Rows are added to a table with rows in transactions of neighboring rows, so
-//! that each of its pages is changed once. A row that is malformed, or that the store rejects, ends the
-//! input; the rows before it are loaded.
+//! An empty table is bulk loaded. If the table has rows, or the store has a log archive, transactions of
+//! neighboring rows insert them, so that each page is changed once. A row that is malformed, or that the
+//! store rejects, ends the input; the rows before it are loaded.
 
 use anyhow::{Result, anyhow};
 use azekura::{ErrorKind, RowSorter, SortedRows};
@@ -21,7 +21,7 @@ impl Loading<'_> {
         let sorted = sorter.into_sorted()?;
         let before = self.loaded;
         self.bar.set_position(self.rows.bytes());
-        let distinct = if self.is_empty()? { self.fill(sorted)? } else { self.insert_sorted(sorted)? };
+        let distinct = if self.takes_bulk()? { self.fill(sorted)? } else { self.insert_sorted(sorted)? };
         self.replaced += pushed - distinct;
         self.loaded = before + pushed; // Rows of the input, including rows that later rows replaced.
         input
