@@ -95,7 +95,7 @@ impl<'a> Restore<'a> {
     }
 
     /// Settings of the new store, such as its cache and its file system. Its encryption key also decrypts the
-    /// backup and the archive.
+    /// backup and the archive. Its log archive ([`Builder::archive`]) is not used: the new store has none.
     #[must_use]
     pub fn builder(mut self, builder: Builder) -> Self {
         self.builder = Some(builder);
@@ -243,7 +243,7 @@ impl<'a> Restore<'a> {
         add_bases(&mut rows, source, self.open_bases(key.as_ref())?)?;
         let page_size = self.page_size.unwrap_or(header.page_size as usize);
         let mut builder = self.builder.take().unwrap_or_default().page_size(page_size).create(true);
-        (builder.transaction_timeout, builder.restoring) = (None, true);
+        (builder.archive, builder.transaction_timeout, builder.restoring) = (None, None, true);
         let fs = builder.mode_fs();
         let _running = begin(&*fs, to)?;
         let db = builder.clone().read_only(false).open(to)?;

@@ -552,3 +552,14 @@ impl Exists for FaultFs {
         azekura::Fs::exists(self, Path::new(path))
     }
 }
+
+#[test]
+fn a_restore_with_the_settings_of_the_store_does_not_use_their_archive() {
+    let fs = FaultFs::new();
+    let db = archived(&fs).open("db").expect("opens");
+    db.transact(|tx| tx.table(&table(1))?.insert(&1, b"one")).expect("writes");
+    let mut bytes = Vec::new();
+    db.backup().to_writer(&mut bytes).expect("backs up");
+    Restore::new().builder(archived(&fs)).from_reader(&bytes[..], "new").expect("restores");
+    assert_eq!(model_of(&on(&fs).open("new").expect("opens")), model_of(&db));
+}
