@@ -456,3 +456,22 @@ fn a_backup_that_stops_at_any_io_is_whole_or_refused() {
         );
     }
 }
+
+#[test]
+fn settings_that_no_store_can_have_are_refused_before_a_directory_is_made() {
+    let (fs, bytes) = (FaultFs::new(), bytes_of(&sample()));
+    let restore = |builder: Builder| Restore::new().builder(builder);
+    for restore in [
+        restore(on(&fs).cache_bytes(4096)),
+        restore(on(&fs).redo_threads(0)),
+        restore(on(&fs)).page_size(5000),
+        restore(on(&fs)).page_size(65536).builder(on(&fs).cache_bytes(1 << 20)),
+    ] {
+        let refused = restore.from_reader(&bytes[..], "copy");
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    }
+    let db = on(&fs).cache_bytes(24 * 4096).open("db").expect("opens");
+    let refused = db.compaction().page_size(65536).into_directory("copy");
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    assert!(!fs.exists(Path::new("copy")));
+}

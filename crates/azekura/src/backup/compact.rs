@@ -135,8 +135,10 @@ impl<'a> Compaction<'a> {
         let source_fs = Arc::clone(&builder.fs); // finds the store also after a rename
         (builder.archive, builder.transaction_timeout, builder.restoring) = (None, None, true);
         builder.encryption_key = db.shared().keys.as_ref().map(|keys| keys.caller.lock().clone());
-        builder = builder.page_size(self.page_size.unwrap_or(db.page_size())).create(true).read_only(false);
+        let page_size = self.page_size.unwrap_or(db.page_size());
+        builder = builder.page_size(page_size).create(true).read_only(false);
         builder.validate()?; // before any file is created
+        builder.check_cache(page_size)?;
         let fs = builder.mode_fs();
         let mut report =
             CompactReport { bytes_before: file_bytes(&*source_fs, db.path())?, ..CompactReport::default() };

@@ -244,6 +244,8 @@ impl<'a> Restore<'a> {
         let page_size = self.page_size.unwrap_or(header.page_size as usize);
         let mut builder = self.builder.take().unwrap_or_default().page_size(page_size).create(true);
         (builder.archive, builder.transaction_timeout, builder.restoring) = (None, None, true);
+        builder.validate()?; // before any file is created
+        builder.check_cache(page_size)?;
         let fs = builder.mode_fs();
         let _running = begin(&*fs, to)?;
         let db = builder.clone().read_only(false).open(to)?;
