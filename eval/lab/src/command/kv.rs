@@ -50,8 +50,13 @@ pub(super) struct Kv {
     #[arg(long = "workload", value_name = "NAME", required = true, value_delimiter = ',')]
     workloads: Vec<Workload>,
 
-    /// Numbers of client threads [default: number of cores]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    /// Numbers of client threads, each at most 4096 [default: number of cores]
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u16).range(1..=4096)
+    )]
     threads: Vec<u16>,
 
     /// Measured seconds of each run; loads and scans always run to their end

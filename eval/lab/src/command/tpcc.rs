@@ -46,8 +46,8 @@ pub(super) struct Tpcc {
     )]
     warehouses: u32,
 
-    /// Number of client threads [default: number of cores]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    /// Number of client threads, at most 4096 [default: number of cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     threads: Option<u16>,
 
     /// Measured seconds
