@@ -7,6 +7,7 @@ use std::time::Duration;
 use azekura::BackupProgress;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::format::escape::escaped;
 use crate::show;
 
 /// Writes a line to stderr. A failed write is ignored: after `eprintln!`, which panics, the command would
@@ -27,7 +28,8 @@ pub(crate) fn bytes(bytes: Option<u64>) -> ProgressBar {
 /// Shows the progress of a backup, restore or compaction.
 pub(crate) fn show_copied(bar: &ProgressBar, seen: &BackupProgress) {
     bar.set_position(seen.bytes);
-    bar.set_message(format!("table {}, {}", seen.table, show::counted(seen.rows, "row")));
+    let table = escaped(seen.table.as_bytes());
+    bar.set_message(format!("table {table}, {}", show::counted(seen.rows, "row")));
 }
 
 /// Returns a bar over pages.

@@ -55,7 +55,9 @@ impl Format {
 #[non_exhaustive]
 pub enum Fault {
     /// A line of TSV has no tab.
-    #[error("no tab between key and value (a key without a value ends with a tab)")]
+    #[error(
+        "no tab between key and value (a key without a value ends with a tab; --format reads csv and jsonl)"
+    )]
     NoTab,
     /// A backslash starts no escape.
     #[error(transparent)]
