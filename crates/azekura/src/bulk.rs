@@ -121,7 +121,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
             self.encoded(value.encode_value(&mut value_bytes))?;
             sorter.push(&key_bytes, &value_bytes)?;
         }
-        let is_empty = self.first()?.is_none();
+        let is_empty = self.is_empty()?;
         let rows = sorter.into_sorted()?;
         self.as_one(|| self.tx.load_sorted(&self.tree, rows, is_empty))
     }

@@ -311,7 +311,7 @@ impl<'a> Loading<'a> {
 
     /// Returns `true` if the rows can be bulk loaded.
     fn takes_bulk(&self) -> Result<bool> {
-        let is_empty = || self.db.transact(|tx| Ok(tx.table(&self.table)?.first()?.is_none()));
+        let is_empty = || self.db.transact(|tx| tx.table(&self.table)?.is_empty());
         Ok(!self.is_archived && is_empty()?)
     }
 
@@ -323,7 +323,7 @@ impl<'a> Loading<'a> {
         let nothing = Vec::<u8>::new();
         Ok(self.db.transact(|tx| {
             let table = tx.table(&self.table)?;
-            if table.first()?.is_some() {
+            if !table.is_empty()? {
                 return Ok(());
             }
             table.insert(&nothing, &nothing)?; // an insert creates a table
