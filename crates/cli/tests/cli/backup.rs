@@ -155,7 +155,7 @@ fn a_restore_to_a_time_leaves_out_later_changes() {
     assert!(run.code == 2 && run.stderr.contains("--archive"), "{run:?}");
 }
 
-/// One transaction of all rows would have the undo entries of all rows in memory.
+/// One transaction of all rows would have the undo entries of all rows in memory, or large values.
 #[test]
 fn a_load_with_an_archive_is_several_transactions() {
     let scratch = Scratch::new();
@@ -167,11 +167,14 @@ fn a_load_with_an_archive_is_several_transactions() {
     let reversed = scratch.file("reversed.tsv", &rows.iter().rev().cloned().collect::<String>());
     run(&["load", "db", "sorted", &sorted]).well();
     run(&["load", "db", "reversed", &reversed]).well();
+    let large: String = (0..8).rev().map(|n| format!("{n}\t{}\n", "v".repeat(5 << 20))).collect();
+    run(&["load", "db", "large", &scratch.file("large.tsv", &large)]).well();
     let said = run(&["restore", "b", "new"]).well();
-    assert!(said.contains("6 transactions from the archive"), "{said}");
+    assert!(said.contains("8 transactions from the archive"), "{said}");
     let tables = Run::in_dir(&scratch, &["tables", "new", "--count"]).well();
     let count = |table: &str, rows: u32| format!("{table}\tbytes\tbytes\t{rows}\n");
-    assert_eq!(tables, [count("reversed", 25_000), count("sorted", 25_000), count("t", 1)].concat());
+    let counts = [count("large", 8), count("reversed", 25_000), count("sorted", 25_000), count("t", 1)];
+    assert_eq!(tables, counts.concat());
 }
 
 #[test]

@@ -8,7 +8,7 @@
 use anyhow::{Result, anyhow};
 use azekura::{ErrorKind, RowSorter, SortedRows};
 
-use super::{Loading, NumberedRow, ROWS_PER_COMMIT};
+use super::{BYTES_PER_COMMIT, Loading, NumberedRow, ROWS_PER_COMMIT};
 use crate::format::Row;
 use crate::show;
 
@@ -70,14 +70,16 @@ impl Loading<'_> {
     /// Inserts the rows, replacing rows with the same keys. Returns the number of inserted rows.
     fn insert_sorted(&mut self, sorted: SortedRows) -> Result<u64> {
         let mut batch = Vec::with_capacity(ROWS_PER_COMMIT);
-        let mut given = 0;
+        let (mut given, mut bytes) = (0, 0);
         for row in sorted {
             let (key, value) = row?;
+            bytes += key.len() + value.len();
             batch.push(NumberedRow { line: 0, row: Row { key, value } });
             given += 1;
-            if batch.len() == ROWS_PER_COMMIT {
+            if batch.len() == ROWS_PER_COMMIT || bytes >= BYTES_PER_COMMIT {
                 self.insert(&batch)?.map_err(|(_, error)| error)?;
                 batch.clear();
+                bytes = 0;
                 self.show_loaded(given);
             }
         }
