@@ -5,6 +5,8 @@
 //! closes all, opens them again and reads the rows. The process is this program with `--cell`; it writes one
 //! JSON object. For each number of stores, the engines run in turn.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -155,7 +157,7 @@ fn measure(engine: &dyn Engine, stores: usize, idle: Duration, dir: &Path) -> Re
     put?;
     let at_rest = Costs::at_rest()?;
     std::thread::sleep(idle);
-    let after = Costs::now()?;
+    let idle_costs = Costs::now()?.since(&at_rest);
     let held = Held::now()?;
     let disk = Disk::of(dir)?;
     let (close_s, closed) = timed(|| open_stores.into_iter().try_for_each(Store::close));
@@ -179,8 +181,8 @@ fn measure(engine: &dyn Engine, stores: usize, idle: Duration, dir: &Path) -> Re
         files: disk.files,
         descriptors: held.descriptors.saturating_sub(before.descriptors),
         threads: held.threads.saturating_sub(before.threads),
-        idle_cpu_ms_per_s: per_s((after.cpu_ticks - at_rest.cpu_ticks) * MS_PER_TICK),
-        idle_switches_per_s: per_s(after.switches - at_rest.switches),
+        idle_cpu_ms_per_s: per_s(idle_costs.cpu_ticks * MS_PER_TICK),
+        idle_switches_per_s: per_s(idle_costs.switches),
     })
 }
 
@@ -206,14 +208,28 @@ fn check(store: &dyn Store) -> Result<()> {
 /// Milliseconds per clock tick of the kernel's processor times (`USER_HZ` is 100).
 const MS_PER_TICK: u64 = 10;
 
-/// The kernel's counts for all threads of this process except the calling one.
+/// The kernel's counts for each thread of this process except the calling one, by the thread's number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Costs(BTreeMap<OsString, ThreadCosts>);
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Costs {
+struct ThreadCosts {
     switches: u64,
     cpu_ticks: u64,
 }
 
 impl Costs {
+    /// Returns the costs since `before`, without those of threads that have ended meanwhile.
+    fn since(&self, before: &Self) -> ThreadCosts {
+        let mut all = ThreadCosts::default();
+        for (thread, now) in &self.0 {
+            let then = before.0.get(thread).copied().unwrap_or_default();
+            all.switches += now.switches.saturating_sub(then.switches); // a new thread may have the number
+            all.cpu_ticks += now.cpu_ticks.saturating_sub(then.cpu_ticks);
+        }
+        all
+    }
+
     fn now() -> Result<Self> {
         let own = std::fs::read_link("/proc/thread-self")?;
         let mut costs = Self::default();
@@ -225,13 +241,12 @@ impl Costs {
             let read = |name| std::fs::read_to_string(task.path().join(name));
             // The thread may have ended meanwhile.
             let (Ok(status), Ok(stat)) = (read("status"), read("stat")) else { continue };
-            costs.switches +=
-                status.lines().filter(|line| line.contains("ctxt_switches")).map(field).sum::<u64>();
+            let switches = status.lines().filter(|line| line.contains("ctxt_switches")).map(field).sum();
             // The thread's name may contain blanks; utime and stime are the 12th and 13th field after it.
             let times = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
             let ticks =
                 times.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok());
-            costs.cpu_ticks += ticks.sum::<u64>();
+            costs.0.insert(task.file_name(), ThreadCosts { switches, cpu_ticks: ticks.sum() });
         }
         Ok(costs)
     }
@@ -340,6 +355,16 @@ fn render(stores: usize, rows: &[Figures]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_ends_while_the_stores_are_idle_has_no_costs() {
+        let costs = |threads: &[(&str, u64)]| {
+            let counts = |n| ThreadCosts { switches: n, cpu_ticks: n };
+            Costs(threads.iter().map(|&(thread, n)| (thread.into(), counts(n))).collect())
+        };
+        let (before, after) = (costs(&[("1", 5), ("2", 100)]), costs(&[("1", 7), ("3", 1)]));
+        assert_eq!(after.since(&before), ThreadCosts { switches: 3, cpu_ticks: 3 });
+    }
 
     #[test]
     fn every_engine_makes_several_stores_and_finds_their_rows_again() {
