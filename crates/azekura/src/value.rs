@@ -314,6 +314,10 @@ fn without_paths(name: &str) -> String {
 /// write a sequence without its length. Types that omit fields (`skip_serializing_if`) may be decoded
 /// wrongly: do not use that attribute.
 ///
+/// The catalog has the name of the type without the paths of its modules. So `v1::Person` and `v2::Person`
+/// are one type for the store, which decodes the rows of one as the other: give each version of a type
+/// another name.
+///
 /// # Examples
 ///
 /// ```
