@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
+use azekura::MAX_TABLE_NAME;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
@@ -162,7 +163,16 @@ pub(crate) struct TableArguments {
     pub(crate) path: PathBuf,
 
     /// Name of the table
+    #[arg(value_parser = table_name)]
     pub(crate) table: String,
+}
+
+/// Parses the name of a table.
+fn table_name(text: &str) -> Result<String, String> {
+    match text.len() {
+        1..=MAX_TABLE_NAME => Ok(text.into()),
+        len => Err(format!("the name of a table has 1 to {MAX_TABLE_NAME} bytes, not {len}")),
+    }
 }
 
 /// Returns a parser of a path that the command passes to other processes or prints in commands. A path that

@@ -80,6 +80,8 @@ fn wrong_usage_ends_with_2_and_creates_nothing() {
         &["put", "db", "t", "k", "v", "--archive", "s3://bucket/log"],
         &["put", "db", "t", "k", "v", "--archive", "gs://bucket/log"],
         &["put", "db", "t", "k", "v", "--archive", "-"],
+        &["put", "db", "", "k", "v"],
+        &["load", "db", &"t".repeat(256)],
     ] {
         let run = Run::in_dir(&scratch, arguments);
         assert_eq!(run.code, 2, "{arguments:?}: {}", run.stderr);
