@@ -9,7 +9,7 @@ use std::io::{self, BufRead};
 use ::csv::{ErrorKind, StringRecord};
 
 use super::{Fault, ReadError, ReadRows, Row};
-use quotes::{FieldTooLong, Quotes};
+use quotes::{Quotes, TooLong};
 
 /// A header, and the index of its key field.
 #[derive(Debug)]
@@ -160,11 +160,10 @@ fn check_quotes<R: BufRead>(source: &::csv::Reader<Quotes<R>>) -> Result<(), Rea
 fn read_error(error: ::csv::Error, line: u64) -> ReadError {
     let line = error.position().map_or(line, ::csv::Position::line);
     match error.into_kind() {
-        ErrorKind::Io(source) if FieldTooLong::of(&source).is_some() => {
-            let line = FieldTooLong::of(&source).map_or(line, |field| field.line);
-            ReadError::Malformed { line, fault: Fault::TooLong { limit: quotes::MAX_FIELD } }
-        }
-        ErrorKind::Io(source) => ReadError::Io { line, source },
+        ErrorKind::Io(source) => match TooLong::of(&source) {
+            Some(TooLong { line, limit }) => ReadError::Malformed { line, fault: Fault::TooLong { limit } },
+            None => ReadError::Io { line, source },
+        },
         ErrorKind::Utf8 { .. } => ReadError::Malformed { line, fault: Fault::NotUtf8 },
         ErrorKind::UnequalLengths { expected_len, len, .. } => {
             ReadError::Malformed { line, fault: Fault::FieldCount { expected: expected_len, found: len } }

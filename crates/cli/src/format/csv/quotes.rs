@@ -12,7 +12,10 @@ use std::io::{self, BufRead, Read};
 
 /// Length of the longest field, in bytes, including line ends. Without a bound, one stray quote would make
 /// the rest of a file one field.
-pub(super) const MAX_FIELD: usize = 512 << 20;
+const MAX_FIELD: usize = 512 << 20;
+
+/// Length of the longest record, in bytes: its value has at least as many.
+const MAX_RECORD: usize = crate::format::MAX_VALUE_BYTES;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -24,15 +27,17 @@ enum State {
     AfterQuote,
 }
 
-/// The error for a field longer than [`MAX_FIELD`], wrapped in an `io::Error`.
+/// The error for a field or a record that is too long, wrapped in an `io::Error`.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("a field is too long")]
-pub(super) struct FieldTooLong {
-    /// The line on which the field begins.
+#[error("a field or a record is too long")]
+pub(super) struct TooLong {
+    /// The line on which the field or the record begins.
     pub(super) line: u64,
+    /// The longest accepted field or record, in bytes.
+    pub(super) limit: usize,
 }
 
-impl FieldTooLong {
+impl TooLong {
     pub(super) fn of(error: &io::Error) -> Option<Self> {
         error.get_ref()?.downcast_ref().copied()
     }
@@ -49,8 +54,12 @@ pub(super) struct Quotes<R> {
     /// Number of the first byte of the current field.
     field_byte: u64,
     field_line: u64,
+    /// Number of the first byte of the current record.
+    record_byte: u64,
+    record_line: u64,
     has_ended: bool,
-    max_field: u64,
+    max_field: usize,
+    max_record: usize,
 }
 
 impl<R: BufRead> Quotes<R> {
@@ -63,8 +72,11 @@ impl<R: BufRead> Quotes<R> {
             line: 1,
             field_byte: 0,
             field_line: 1,
+            record_byte: 0,
+            record_line: 1,
             has_ended: false,
-            max_field: MAX_FIELD as u64,
+            max_field: MAX_FIELD,
+            max_record: MAX_RECORD,
         }
     }
 
@@ -92,14 +104,22 @@ impl<R: BufRead> Quotes<R> {
         self.line += u64::from(byte == b'\n');
         if self.state == State::Start {
             (self.field_byte, self.field_line) = (self.bytes, self.line);
+            if byte != self.delimiter {
+                (self.record_byte, self.record_line) = (self.bytes, self.line);
+            }
         }
     }
 }
 
 impl<R: BufRead> Read for Quotes<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.bytes - self.field_byte > self.max_field {
-            return Err(io::Error::other(FieldTooLong { line: self.field_line }));
+        for (first, line, limit) in [
+            (self.field_byte, self.field_line, self.max_field),
+            (self.record_byte, self.record_line, self.max_record),
+        ] {
+            if self.bytes - first > limit as u64 {
+                return Err(io::Error::other(TooLong { line, limit }));
+            }
         }
         let read = self.source.read(buffer)?;
         self.has_ended |= read == 0 && !buffer.is_empty();
@@ -117,7 +137,16 @@ mod tests {
         let text = b"a,b\n1,\"".chain(io::repeat(b'x').take(1 << 30));
         let mut quotes = Quotes { max_field: 1000, ..Quotes::new(io::BufReader::new(text), b',') };
         let error = io::copy(&mut quotes, &mut io::sink()).unwrap_err();
-        assert_eq!(FieldTooLong::of(&error).map(|field| field.line), Some(2));
+        assert_eq!(TooLong::of(&error).map(|field| field.line), Some(2));
+        assert!(quotes.bytes_read() < 100_000);
+    }
+
+    #[test]
+    fn a_record_without_an_end_is_not_read_into_memory_whole() {
+        let text = b"a,b\n1,2\n".chain(io::repeat(b',').take(1 << 30));
+        let mut quotes = Quotes { max_record: 1000, ..Quotes::new(io::BufReader::new(text), b',') };
+        let error = io::copy(&mut quotes, &mut io::sink()).unwrap_err();
+        assert_eq!(TooLong::of(&error).map(|record| (record.line, record.limit)), Some((3, 1000)));
         assert!(quotes.bytes_read() < 100_000);
     }
 }
