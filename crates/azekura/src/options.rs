@@ -477,7 +477,7 @@ impl Builder {
         }
         if let Some(mode) = self.file_mode {
             if self.has_own_fs {
-                return refuse("file_mode is for the operating system's files, but file_system is set".into());
+                return refuse("file_mode needs the system's own files, but file_system is set".into());
             }
             if mode & !0o666 != 0 || mode & 0o600 != 0o600 {
                 return refuse(format!("the file mode is {mode:o}; use 0600 with any bits of 0066"));
