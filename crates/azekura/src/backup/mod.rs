@@ -155,7 +155,8 @@ impl Database {
 }
 
 impl<'a> Backup<'a> {
-    /// Copies the state of this snapshot instead of the current state.
+    /// Copies the state of this snapshot instead of the current state. A [durable
+    /// snapshot](Database::durable_snapshot) may have no commit time, which [`Restore::archive`] needs.
     #[must_use]
     pub fn snapshot(mut self, snapshot: &'a Snapshot) -> Self {
         self.snapshot = Some(snapshot);

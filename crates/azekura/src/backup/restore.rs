@@ -312,8 +312,9 @@ impl<'a> Restore<'a> {
         let source = source.display();
         match header.commit_time {
             0 => refuse(format!(
-                "{source} was made of a store that was opened without an archive (`Builder::archive`, \
-                 `--archive`): restore it without one, or restore from another backup"
+                "{source} has no commit time: it was made of a store that was opened without an archive \
+                 (`Builder::archive`, `--archive`), or of a durable snapshot; restore it without the archive, \
+                 or restore from another backup"
             )),
             time if self.to_time.is_some_and(|to| to.as_micros() < time) => refuse(format!(
                 "{source} has commits up to {}: restore to a later time, or from an earlier backup",
