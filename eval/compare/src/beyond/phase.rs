@@ -141,15 +141,21 @@ pub(super) fn run(
     let limit = if grows || phase == Phase::Delete { size.grow_seconds } else { size.seconds };
     let (before, began) = (meter.read(), Instant::now());
     let (latencies, per_second, seconds) = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..size.threads)
-            .map(|thread| {
-                let shared = &shared;
-                scope.spawn(move || {
-                    let _ending = Ending(&shared.running);
-                    shared.work(store, thread)
-                })
-            })
-            .collect();
+        let mut threads = Vec::new();
+        for thread in 0..size.threads {
+            let shared = &shared;
+            let work = move || {
+                let _ending = Ending(&shared.running);
+                shared.work(store, thread)
+            };
+            match std::thread::Builder::new().spawn_scoped(scope, work) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    shared.is_over.store(true, Relaxed); // a flag that publishes no other data
+                    return Err(anyhow!(error).context("start a client thread"));
+                }
+            }
+        }
         let per_second = shared.sample(began, Duration::from_secs_f64(limit));
         let mut all = Latencies::default();
         let mut failed = None;
