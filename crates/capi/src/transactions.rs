@@ -104,28 +104,25 @@ pub unsafe extern "C" fn azk_retry(
         unsafe { azk_error_free(failed) };
         failed = ptr::null_mut();
         let mut of_body = azk_status::AZK_OK;
+        let mut by_body = ptr::null_mut();
         let ended = guarded(&raw mut failed, || {
             // SAFETY: CAPI-1.
             let db = unsafe { shared(db, "db")? };
             let body = body.ok_or_else(|| null("body"))?;
             let tx = Box::into_raw(begin(&db.db, "")?);
-            let mut error = ptr::null_mut();
             // SAFETY: CAPI-1: the handle belongs to this function, and `body` does not end it.
-            of_body = unsafe { body(tx, context, &raw mut error) };
+            of_body = unsafe { body(tx, context, &raw mut by_body) };
             // SAFETY: CAPI-1: the handle ends here.
             let tx = unsafe { take(tx)? };
-            if of_body == azk_status::AZK_OK {
-                // SAFETY: CAPI-1: null, or an error that `body` has stored although it succeeded.
-                unsafe { azk_error_free(error) };
-                tx.commit()
-            } else {
-                // The rollback succeeds if a conflict has already rolled the transaction back.
-                let rolled_back = tx.abort();
-                // SAFETY: CAPI-2: the error of `body` is returned to the caller.
-                unsafe { put(&raw mut failed, error, "error")? };
-                rolled_back
-            }
+            // The rollback succeeds if a conflict has already rolled the transaction back.
+            if of_body == azk_status::AZK_OK { tx.commit() } else { tx.abort() }
         });
+        if ended == azk_status::AZK_OK && of_body != azk_status::AZK_OK {
+            failed = by_body; // returned to the caller
+        } else {
+            // SAFETY: CAPI-1: null, or an error of `body` that the caller does not get.
+            unsafe { azk_error_free(by_body) };
+        }
         status = if ended == azk_status::AZK_OK { of_body } else { ended };
         if status != azk_status::AZK_CONFLICT || began.elapsed() >= RETRY_TIME {
             break;
@@ -387,4 +384,50 @@ pub unsafe extern "C" fn azk_drop_table(
 pub unsafe extern "C" fn azk_checkpoint(db: *mut azk_db, error: *mut *mut azk_error) -> azk_status {
     // SAFETY: CAPI-1.
     guarded(error, || unsafe { shared(db, "db")? }.db.checkpoint())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::fail;
+
+    thread_local! {
+        /// Number of errors that this thread has freed.
+        static FREED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    impl Drop for azk_error {
+        fn drop(&mut self) {
+            FREED.set(FREED.get() + 1);
+        }
+    }
+
+    /// Returns an error, and takes the transaction, so that its rollback fails.
+    unsafe extern "C" fn fails_with_the_rollback(
+        tx: *mut azk_tx,
+        _context: *mut c_void,
+        error: *mut *mut azk_error,
+    ) -> azk_status {
+        // SAFETY: CAPI-1: the handle is that of `azk_retry`.
+        let open = unsafe { &*tx }.tx.lock().map(|mut tx| tx.take());
+        drop(open);
+        fail(error, azk_status::AZK_OTHER, "the body failed".into())
+    }
+
+    #[test]
+    fn the_error_of_the_body_is_freed_if_the_rollback_fails() {
+        let mut db = azk_db { db: Database::in_memory().expect("opens") };
+        let mut error = ptr::null_mut();
+        // SAFETY: CAPI-1, CAPI-2: the handle and the error are those of this test.
+        unsafe {
+            let body: azk_body = Some(fails_with_the_rollback);
+            let status = azk_retry(&raw mut db, body, ptr::null_mut(), &raw mut error);
+            assert_eq!((status, FREED.get()), (azk_status::AZK_CLOSED, 1));
+            azk_error_free(error);
+        }
+        assert_eq!(FREED.get(), 2);
+        db.db.close().expect("closes");
+    }
 }
