@@ -176,6 +176,14 @@ unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Error>
     text.to_str().map_err(|_| Error::Invalid(format!("argument {name} is not UTF-8")))
 }
 
+/// Borrows a path argument. An empty path is refused: joined with the name of a file, it would mean the
+/// working directory.
+unsafe fn path_text<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Error> {
+    // SAFETY: CAPI-2.
+    let path = unsafe { text(pointer, name)? };
+    if path.is_empty() { Err(Error::Invalid(format!("argument {name} is an empty path"))) } else { Ok(path) }
+}
+
 /// Borrows a string argument that may be null; null means an empty string.
 unsafe fn text_or_empty<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Error> {
     // SAFETY: CAPI-2.
@@ -245,7 +253,7 @@ pub unsafe extern "C" fn azk_open(
 ) -> azk_status {
     guarded(error, || {
         // SAFETY: CAPI-2.
-        let (path, options) = unsafe { (text(path, "path")?, text_or_empty(options, "options")?) };
+        let (path, options) = unsafe { (path_text(path, "path")?, text_or_empty(options, "options")?) };
         if db.is_null() {
             return Err(null("db"));
         }

@@ -4,8 +4,8 @@ use std::ffi::{CStr, CString};
 use std::ptr;
 
 use azekura_c::{
-    azk_abort, azk_begin, azk_close, azk_cursor_close, azk_error_free, azk_error_message, azk_get, azk_next,
-    azk_open, azk_put, azk_range, azk_slice, azk_status,
+    azk_abort, azk_backup, azk_begin, azk_close, azk_cursor_close, azk_error, azk_error_free,
+    azk_error_message, azk_get, azk_next, azk_open, azk_put, azk_range, azk_restore, azk_slice, azk_status,
 };
 
 const OK: azk_status = azk_status::AZK_OK;
@@ -71,5 +71,31 @@ fn a_length_that_was_negative_is_refused() {
         }
         assert_eq!(azk_abort(tx, ptr::null_mut()), OK);
         assert_eq!(azk_close(db, ptr::null_mut()), OK);
+    }
+}
+
+#[test]
+fn empty_paths_are_refused() {
+    let scratch = tempfile::tempdir().expect("is made");
+    let path = scratch.path().join("db").to_str().map(CString::new).expect("UTF-8").expect("no zero byte");
+    let (mut db, mut error, none, empty) = (ptr::null_mut(), ptr::null_mut(), ptr::null(), c"".as_ptr());
+    // SAFETY: CAPI-1, CAPI-2: the handles are those of the calls before; empty paths are refused.
+    unsafe {
+        let refused = |status: azk_status, error: *mut azk_error, name: &str| {
+            assert_eq!(status, azk_status::AZK_INVALID);
+            let message = CStr::from_ptr(azk_error_message(error)).to_str().expect("UTF-8").to_owned();
+            assert!(message.contains(&format!("argument {name} is an empty path")), "{message}");
+            azk_error_free(error);
+        };
+        let status = azk_open(empty, none, &raw mut db, &raw mut error);
+        refused(status, error, "path");
+        assert_eq!(azk_open(path.as_ptr(), none, &raw mut db, ptr::null_mut()), OK);
+        let status = azk_backup(db, empty, none, None, ptr::null_mut(), &raw mut error);
+        refused(status, error, "to");
+        assert_eq!(azk_close(db, ptr::null_mut()), OK);
+        let status = azk_restore(empty, path.as_ptr(), none, &raw mut error);
+        refused(status, error, "from");
+        let status = azk_restore(path.as_ptr(), empty, none, &raw mut error);
+        refused(status, error, "to");
     }
 }

@@ -96,9 +96,11 @@ fn builder() -> azekura::Builder {
     azekura::Database::builder().interrupt(signals::is_raised)
 }
 
-/// Returns a path that was given as text, as bytes, or as an object with `__fspath__`.
+/// Returns a path that was given as text, as bytes, or as an object with `__fspath__`. An empty path is
+/// refused: joined with the name of a file, it would mean the working directory.
 fn path_of(path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
-    path.py().import("os")?.call_method1("fsdecode", (path,))?.extract()
+    let path: PathBuf = path.py().import("os")?.call_method1("fsdecode", (path,))?.extract()?;
+    if path.as_os_str().is_empty() { Err(Invalid::new_err("the path is empty")) } else { Ok(path) }
 }
 
 fn seconds(value: f64) -> PyResult<Duration> {

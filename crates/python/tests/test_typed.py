@@ -17,7 +17,9 @@ import warnings
 import weakref
 
 import azekura
+import azekura.dbm
 import pytest
+from azekura.cache import Cache
 
 
 @pytest.fixture
@@ -147,6 +149,21 @@ def test_paths_of_all_kinds(tmp_path):
         assert place.is_dir()
     with pytest.raises(TypeError, match="PathLike"):
         azekura.open(5)
+
+
+def test_empty_paths_are_refused(db, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for empty in ("", b""):
+        for call in (azekura.open, db.backup, db.compact_into, Cache):
+            with pytest.raises(azekura.Invalid, match="^the path is empty$"):
+                call(empty)
+        for source, path in ((empty, "new"), ("copy", empty)):
+            with pytest.raises(azekura.Invalid, match="^the path is empty$"):
+                azekura.restore(source, path)
+        for flag in "rwcn":
+            with pytest.raises(azekura.dbm.error, match="^the path is empty$"):
+                azekura.dbm.open(empty, flag)
+    assert os.listdir() == []
 
 
 def test_the_catalog_knows_the_codecs(db):

@@ -337,7 +337,10 @@ class Cache:
     ):
         if directory is None:
             directory = tempfile.mkdtemp(prefix="azekura-cache-")
-        self._directory = os.path.abspath(os.path.expanduser(os.path.expandvars(os.fsdecode(directory))))
+        directory = os.path.expanduser(os.path.expandvars(os.fsdecode(directory)))
+        if not directory:
+            raise azekura.Invalid("the path is empty")  # `abspath` would return the working directory
+        self._directory = os.path.abspath(directory)
         os.makedirs(self._directory, exist_ok=True)
         self._timeout = timeout
         self._check_policy(eviction_policy)

@@ -166,6 +166,8 @@ def open(file, flag="r", mode=0o666):
     if flag[:1] not in ("r", "w", "c", "n"):
         raise ValueError('flag is "r", "w", "c" or "n"')
     path = os.fsdecode(file)
+    if not path:
+        raise error("the path is empty")  # `realpath` would return the working directory
     if flag[0] == "n":
         path = os.path.realpath(path)
     if flag[0] == "n" and os.path.exists(path):
