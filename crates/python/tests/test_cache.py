@@ -365,6 +365,36 @@ def test_rows_with_objects_of_a_missing_class_can_be_removed_and_replaced(tmp_pa
         assert cache.check() == [] and cache.volume() == 0
 
 
+class Seconds(float):
+    """A number that makes each sum a number of its class, as those of numpy do."""
+
+    def __radd__(self, other):
+        return Seconds(other + float(self))
+
+
+def test_rows_with_a_tag_or_a_key_of_a_missing_class_can_be_read_and_removed(tmp_path, monkeypatch):
+    with Cache(tmp_path / "c") as cache:
+        for name in "abcd":
+            cache.set(name, name, tag=Renamed())
+        cache.set("d", "d", expire=Seconds(60))
+        cache.set("short", 1, expire=0.01, tag=(1, Renamed()))
+        cache.set((Renamed(), "k" * 2000), Renamed(), tag={"many": ["x" * 2000]})
+        assert isinstance(list(cache)[-1][0], Renamed) and cache.evict({"many": ["y"]}) == 0
+        assert isinstance(cache.get("a", tag=True)[1], Renamed)
+        for name in ("Renamed", "Seconds"):
+            monkeypatch.delattr(sys.modules[__name__], name)
+        time.sleep(0.05)
+        assert cache["a"] == "a" and cache.set("new", 1) and "short" not in cache and len(cache) == 6
+        with pytest.raises(AttributeError, match="Renamed"):
+            cache.get("a", tag=True)
+        with pytest.raises(AttributeError, match="Renamed"):
+            list(cache)
+        assert cache.touch("a", 60) and cache.set("b", 2) and cache.pop("c") == "c" and cache.delete("d")
+        assert cache.evict({"many": ["x" * 2000]}) == 1 and list(cache) == ["a", "b", "new"]
+        assert cache.clear() == 3 and len(cache._store.tags) == 0
+        assert cache.check() == [] and cache.volume() == 0
+
+
 @pytest.mark.skipif(SUITE is None, reason="diskcache's own tests: scripts/python.sh --diskcache")
 def test_diskcaches_own_tests(tmp_path):
     source = pathlib.Path(SUITE, "test_core.py").read_text()

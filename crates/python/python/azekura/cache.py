@@ -97,9 +97,14 @@ def _key_bytes(key):
         encoded = b"3" + key
     if encoded is None:
         encoded = b"4" + _pickled_key(key)
-    if len(encoded) > _LONGEST_KEY:
-        return b"5" + encoded[:64] + sha256(encoded).digest()
-    return encoded
+    return _shortened(encoded)
+
+
+def _shortened(encoded):
+    """Returns an encoded key, or the beginning and the hash of a long one."""
+    if len(encoded) <= _LONGEST_KEY:
+        return encoded
+    return b"5" + encoded[:64] + sha256(encoded).digest()
 
 
 def _key(encoded, record):
@@ -114,6 +119,28 @@ def _key(encoded, record):
     if kind == b"4":
         return pickle.loads(rest)
     return record().key
+
+
+# Tags and long keys in a row. None, numbers, texts and bytes are stored as they are, and each other object as
+# its pickle in a tuple: so a row can be removed and replaced without the class of its tag or key.
+
+
+def _stored(field):
+    is_plain = field is None or type(field) in (int, float, str, bytes)
+    return field if is_plain else (_pickled_key(field),)
+
+
+def _is_pickle(stored):
+    return type(stored) is tuple and len(stored) == 1 and type(stored[0]) is bytes
+
+
+def _restored(stored):
+    return pickle.loads(stored[0]) if _is_pickle(stored) else stored
+
+
+def _tag_bytes(stored):
+    """Encodes a stored tag as `_key_bytes` encodes the tag."""
+    return _shortened(b"4" + stored[0]) if _is_pickle(stored) else _key_bytes(stored)
 
 
 class _Unknown:
@@ -154,14 +181,19 @@ class _WithoutValue(pickle.Unpickler):
 class _Record:
     """A row of the cache. `seq` is its place in the order of insertion, `rank` in the order of eviction.
 
-    Only reading the value raises the error of a value that cannot be unpickled, for example because its class
-    was renamed. Such a row can be removed and replaced as any other."""
+    Only reading the value, the tag or the key raises the error of an object that cannot be unpickled, for
+    example because its class was renamed. Such a row can be removed and replaced as any other."""
 
-    __slots__ = ("key", "_value", "expire", "tag", "seq", "rank", "size", "_error")
+    __slots__ = ("stored_key", "_value", "expire", "stored_tag", "seq", "rank", "size", "_error")
 
-    def __init__(self, key, value, expire, tag, seq, rank, size=0, error=None):
-        self.key, self._value, self.expire, self.tag = key, value, expire, tag
+    def __init__(self, stored_key, value, expire, stored_tag, seq, rank, size=0, error=None):
+        self.stored_key, self._value, self.expire, self.stored_tag = stored_key, value, expire, stored_tag
         self.seq, self.rank, self.size, self._error = seq, rank, size, error
+
+    @property
+    def key(self):
+        """The key, if it is a long one."""
+        return _restored(self.stored_key)
 
     @property
     def value(self):
@@ -169,9 +201,13 @@ class _Record:
             raise self._error
         return self._value
 
+    @property
+    def tag(self):
+        return _restored(self.stored_tag)
+
     def dump(self, encoded):
-        key = self.key if encoded[:1] == b"5" else None
-        row = pickle.dumps((key, self.value, self.expire, self.tag, self.seq, self.rank), protocol=4)
+        fields = (self.stored_key, self.value, self.expire, self.stored_tag, self.seq, self.rank)
+        row = pickle.dumps(fields, protocol=4)
         self.size = len(encoded) + len(row)
         return row
 
@@ -186,7 +222,7 @@ class _Record:
 
     def changed(self, **fields):
         """Returns a copy with other values of these fields."""
-        names = ("key", "value", "expire", "tag", "seq", "rank")
+        names = ("stored_key", "value", "expire", "stored_tag", "seq", "rank")
         return _Record(**{name: fields.get(name, getattr(self, name)) for name in names})
 
     def is_expired(self, now):
@@ -433,7 +469,7 @@ class Cache:
             (store.sequence, record.seq, True),
             (store.eviction, (record.rank, record.seq), True),
             (store.expiry, (record.expire, record.seq), record.expire is not None),
-            (store.tags, (_key_bytes(record.tag), record.seq), record.tag is not None),
+            (store.tags, (_tag_bytes(record.stored_tag), record.seq), record.stored_tag is not None),
         ]
         for table, key, is_indexed in entries:
             if is_indexed and is_new:
@@ -464,8 +500,10 @@ class Cache:
         encoded = _key_bytes(key)
         tick = next(self._store.clock)
         rank = 0 if self.eviction_policy == "least-frequently-used" else tick
-        expire = None if expire is None else now + expire
-        self._write(encoded, _Record(key, value, expire, tag, tick if old is None else old.seq, rank), old)
+        expire = None if expire is None else float(now + expire)
+        stored_key = _stored(key) if encoded[:1] == b"5" else None
+        seq = tick if old is None else old.seq
+        self._write(encoded, _Record(stored_key, value, expire, _stored(tag), seq, rank), old)
         if self.cull_limit:
             self._make_room(now, self.cull_limit)
 
@@ -542,7 +580,7 @@ class Cache:
             old = self._load(encoded)
             if old is None or old.is_expired(now):
                 return False
-            expire = None if expire is None else now + expire
+            expire = None if expire is None else float(now + expire)
             self._write(encoded, old.changed(expire=expire), old)
         return True
 
