@@ -395,6 +395,71 @@ def test_rows_with_a_tag_or_a_key_of_a_missing_class_can_be_read_and_removed(tmp
         assert cache.check() == [] and cache.volume() == 0
 
 
+def test_a_row_that_cannot_be_unpickled_blocks_no_queue_and_stays_in_it(cache, monkeypatch):
+    for value, tag in ((Renamed(), None), ("a", Renamed()), ("b", None), (Renamed(), None)):
+        cache.push(value, prefix="jobs", tag=tag)
+    real = Renamed
+    monkeypatch.delattr(sys.modules[__name__], "Renamed")
+    assert cache.peek("jobs", tag=True) == (("jobs-500000000000002", "b"), None)
+    assert cache.pull("jobs", tag=True) == (("jobs-500000000000002", "b"), None)
+    assert cache.pull("jobs") == ("jobs-500000000000001", "a")
+    for side in ("front", "back"):
+        for call in (cache.pull, cache.peek):
+            with pytest.raises(AttributeError, match="Renamed"):
+                call("jobs", side=side)
+    assert cache.push("c", prefix="jobs") == "jobs-500000000000004" and cache.pull("jobs")[1] == "c"
+    assert len(cache) == 2
+    monkeypatch.setattr(sys.modules[__name__], "Renamed", real, raising=False)
+    assert [type(cache.pull("jobs")[1]) for _ in range(3)] == [real, real, type(None)]
+
+
+def test_queues_with_similar_prefixes_are_separate(cache):
+    for number in range(3):
+        for prefix in ("jobs", "jobs-5", "jobs-9", None):
+            cache.push(number, prefix=prefix)
+    cache[600000000000000.5] = "a fraction"
+    cache.push(3, prefix="jobs")
+    for prefix in ("jobs", "jobs-5", "jobs-9", None):
+        expected = range(4) if prefix == "jobs" else range(3)
+        assert [cache.pull(prefix)[1] for _ in expected] == list(expected)
+        assert cache.pull(prefix) == cache.pull(prefix, side="back") == (None, None)
+    with pytest.raises(ValueError, match="too long"):
+        cache.push(1, prefix="p" * 2000)
+    long = "p" * 850
+    assert [cache.push(number, prefix=long) for number in range(2)][1] == f"{long}-500000000000001"
+    assert cache.pull(long) == (f"{long}-500000000000000", 0) and cache.pull(long)[1] == 1
+
+
+def test_a_queue_without_a_free_key_refuses_rows(cache):
+    cache[0] = "no row of the queue"
+    assert cache.pull() == (None, None)
+    for key, side in ((1, "front"), (10**15 - 2, "back")):
+        cache[key] = "row"
+        with pytest.raises(ValueError, match="no free key"):
+            cache.push("lost", side=side)
+    assert len(cache) == 3 and cache.pull() == (1, "row")
+
+
+def test_a_pull_removes_expired_rows_in_several_transactions(cache, monkeypatch):
+    cache.reset("cull_limit", 0)
+    for number in range(600):
+        cache.push(number, expire=-1 if number < 599 else None)
+    removed, remove = [], cache._remove
+
+    def fail_late(encoded, record):
+        removed.append(encoded)
+        if len(removed) == 599:
+            raise KeyboardInterrupt
+        remove(encoded, record)
+
+    monkeypatch.setattr(cache, "_remove", fail_late)
+    with pytest.raises(KeyboardInterrupt):
+        cache.pull()
+    monkeypatch.undo()
+    assert 1 < len(cache) < 300
+    assert cache.pull() == (500000000000599, 599) and len(cache) == 0
+
+
 @pytest.mark.skipif(SUITE is None, reason="diskcache's own tests: scripts/python.sh --diskcache")
 def test_diskcaches_own_tests(tmp_path):
     source = pathlib.Path(SUITE, "test_core.py").read_text()

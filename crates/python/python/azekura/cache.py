@@ -34,7 +34,7 @@ import azekura
 __all__ = ["Cache", "Timeout"]
 
 _POLICIES = ("least-recently-stored", "least-recently-used", "least-frequently-used", "none")
-# Where `push` begins. Keys of a queue are between 0 and twice this number.
+# Where `push` begins. Keys of a queue are greater than 0 and less than twice this number minus 1.
 _QUEUE_MIDDLE = 500_000_000_000_000
 # A longer key is stored by its hash; the record has the key itself.
 _LONGEST_KEY = 900
@@ -107,8 +107,8 @@ def _shortened(encoded):
     return b"5" + encoded[:64] + sha256(encoded).digest()
 
 
-def _key(encoded, record):
-    """Decodes a key; `record` returns the record of the key."""
+def _key(encoded, record=None):
+    """Decodes a key; `record` returns the record of a long key."""
     kind, rest = encoded[:1], encoded[1:]
     if kind == b"1":
         return _number(rest) if len(rest) == 8 else struct.unpack(">Q", rest[8:])[0] - 2**63
@@ -673,25 +673,34 @@ class Cache:
     @staticmethod
     def _queue_bounds(prefix):
         if prefix is None:
-            return _key_bytes(0), _key_bytes(2 * _QUEUE_MIDDLE)
-        return _key_bytes(f"{prefix}-000000000000000"), _key_bytes(f"{prefix}-999999999999999")
+            return _key_bytes(1), _key_bytes(2 * _QUEUE_MIDDLE - 1)
+        bounds = _key_bytes(f"{prefix}-000000000000001"), _key_bytes(f"{prefix}-999999999999999")
+        if bounds[0][:1] == b"5":
+            raise ValueError(f"the prefix is too long: keys of a queue have at most {_LONGEST_KEY - 1} bytes")
+        return bounds
 
-    def _at_end(self, prefix, is_back):
+    def _queue(self, prefix, is_back):
+        """Iterates over the encoded keys of a queue from one end. Keys of another length are fractions, or
+        belong to a queue with a longer prefix, such as "jobs-7" for the queue "jobs"."""
         least, end = self._queue_bounds(prefix)
-        return next(iter(self._table("rows").items(least, end, reverse=is_back)), None)
+        keys = self._table("rows").keys(least, end, reverse=is_back)
+        return (encoded for encoded in keys if len(encoded) == len(least))
 
     def push(self, value, prefix=None, side="back", expire=None, read=False, tag=None, retry=False):
         """Adds a value at one end of a queue; returns its key."""
         is_back = self._is_back(side)
+        least, end = self._queue_bounds(prefix)
         with self.transact(retry):
-            end = self._at_end(prefix, is_back)
-            if end is None:
+            last = next(self._queue(prefix, is_back), None)
+            if last is None:
                 number = _QUEUE_MIDDLE
             else:
-                key = _key(end[0], lambda: _Record.load(*end))
+                key = _key(last)
                 number = key if prefix is None else int(key[key.rfind("-") + 1 :])
                 number += 1 if is_back else -1
             key = number if prefix is None else f"{prefix}-{number:015d}"
+            if not least <= _key_bytes(key) < end:
+                raise ValueError(f"the queue has no free key at its {side}: {key!r} is not a key of a queue")
             self._store_value(key, value, expire, tag, read, time.time(), None)
         return key
 
@@ -704,29 +713,43 @@ class Cache:
     def _end_of_queue(self, is_taken, prefix, default, side, expire_time, tag, retry):
         is_back = self._is_back(side)
         now = time.time()
-        with self.transact(retry):
-            while True:
-                end = self._at_end(prefix, is_back)
-                if end is None:
-                    return _NO_RECORD.answer(default, expire_time, tag)
-                record = _Record.load(*end)
-                is_expired = record.is_expired(now)
-                if is_taken or is_expired:
-                    self._remove(end[0], record)
-                if not is_expired:
-                    pair = _key(end[0], lambda: record), record.value
-                    return record.answer(pair, expire_time, tag)
+        failure = None
+        removed = _BATCH
+        # A transaction removes a limited number of expired rows, so that its locks and its time are limited.
+        while removed == _BATCH:
+            removed = 0
+            with self.transact(retry):
+                for encoded in self._queue(prefix, is_back):
+                    record = self._load(encoded)
+                    if record.is_expired(now):
+                        self._remove(encoded, record)
+                        removed += 1
+                        if removed == _BATCH:
+                            break
+                        continue
+                    try:
+                        answer = record.answer((_key(encoded), record.value), expire_time, tag)
+                    except Exception as error:
+                        failure = error if failure is None else failure
+                        continue
+                    if is_taken:
+                        self._remove(encoded, record)
+                    return answer
+        if failure is not None:
+            raise failure
+        return _NO_RECORD.answer(default, expire_time, tag)
 
     def pull(
         self, prefix=None, default=(None, None), side="front", expire_time=False, tag=False, retry=False
     ):
-        """Removes and returns the key and value at one end of a queue."""
+        """Removes and returns the key and value at one end of a queue. A row that cannot be unpickled stays
+        in the queue, and the next one is returned; if there is no other row, raises its error."""
         return self._end_of_queue(True, prefix, default, side, expire_time, tag, retry)
 
     def peek(
         self, prefix=None, default=(None, None), side="front", expire_time=False, tag=False, retry=False
     ):
-        """Returns the key and value at one end of a queue."""
+        """Returns the key and value that `pull` would remove."""
         return self._end_of_queue(False, prefix, default, side, expire_time, tag, retry)
 
     def peekitem(self, last=True, expire_time=False, tag=False, retry=False):
