@@ -460,6 +460,50 @@ def test_a_pull_removes_expired_rows_in_several_transactions(cache, monkeypatch)
     assert cache.pull() == (500000000000599, 599) and len(cache) == 0
 
 
+def test_a_file_is_read_while_other_threads_write(tmp_path):
+    class File:
+        def read(self):
+            # The writer of a pipe may write to the cache before it writes to the pipe.
+            thread = threading.Thread(target=lambda: written.append(other.set("other", 1)))
+            thread.start()
+            thread.join()
+            return b"content"
+
+    with Cache(tmp_path / "c") as cache, Cache(tmp_path / "c", timeout=0) as other:
+        for call in (cache.set, cache.add, lambda _, file, read: cache.push(file, read=read)):
+            written = []
+            assert call(call.__name__, File(), read=True) and written == [True]
+        assert cache["set"] == cache["add"] == cache.pull()[1] == b"content"
+
+
+def test_a_write_that_waits_without_a_limit_sleeps(tmp_path):
+    class Counted:
+        def __init__(self, lock):
+            self.lock, self.release, self.waits = lock, lock.release, 0
+
+        def acquire(self, **named):
+            self.waits += "timeout" in named
+            return self.lock.acquire(**named)
+
+    with Cache(tmp_path / "c", timeout=0) as cache:
+        store = cache._store
+        store.lock = Counted(store.lock)
+        held, leave = threading.Event(), threading.Event()
+
+        def hold():
+            with store.lock.lock:
+                held.set()
+                leave.wait(60)
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        held.wait(60)
+        threading.Timer(0.1, leave.set).start()
+        cache["a"] = 1
+        holder.join()
+        assert store.lock.waits == 1
+
+
 @pytest.mark.skipif(SUITE is None, reason="diskcache's own tests: scripts/python.sh --diskcache")
 def test_diskcaches_own_tests(tmp_path):
     source = pathlib.Path(SUITE, "test_core.py").read_text()

@@ -413,9 +413,9 @@ class Cache:
         """Runs the calls of the `with` block as one transaction: other threads see all of them or none, and
         an exception rolls them back. Other writers wait. Blocks can be nested."""
         store = self._store
-        while not store.lock.acquire(timeout=min(max(self._timeout, 0), threading.TIMEOUT_MAX)):
-            if not retry:
-                raise Timeout(f"{self._directory}: another thread has written for {self._timeout} s")
+        limit = -1 if retry else min(max(self._timeout, 0), threading.TIMEOUT_MAX)  # -1: none
+        if not store.lock.acquire(timeout=limit):
+            raise Timeout(f"{self._directory}: another thread has written for {self._timeout} s")
         try:
             if store.tx is not None:
                 # If only the inner block fails, the outer transaction does not keep half of its changes.
@@ -493,10 +493,8 @@ class Cache:
         store.tx[store.rows][encoded] = row
         self._index(store.tx, encoded, record, True)
 
-    def _store_value(self, key, value, expire, tag, read, now, old):
+    def _store_value(self, key, value, expire, tag, now, old):
         """Writes a row, and removes others if the cache is full."""
-        if read:
-            value = value.read()
         encoded = _key_bytes(key)
         tick = next(self._store.clock)
         rank = 0 if self.eviction_policy == "least-frequently-used" else tick
@@ -553,10 +551,17 @@ class Cache:
 
     # The calls of diskcache.
 
+    @staticmethod
+    def _content(value, is_file):
+        """Returns the value to store. A file is read before the transaction, because other writers wait for a
+        transaction, and the file may be a pipe."""
+        return value.read() if is_file else value
+
     def set(self, key, value, expire=None, read=False, tag=None, retry=False):
         """Stores a value; `expire` is in seconds from now, and with `read` the value is a binary file."""
+        value = self._content(value, read)
         with self.transact(retry):
-            self._store_value(key, value, expire, tag, read, time.time(), self._load(_key_bytes(key)))
+            self._store_value(key, value, expire, tag, time.time(), self._load(_key_bytes(key)))
         return True
 
     def __setitem__(self, key, value):
@@ -564,12 +569,13 @@ class Cache:
 
     def add(self, key, value, expire=None, read=False, tag=None, retry=False):
         """Stores a value if the key has none; returns whether it did."""
+        value = self._content(value, read)
         now = time.time()
         with self.transact(retry):
             old = self._load(_key_bytes(key))
             if old is not None and not old.is_expired(now):
                 return False
-            self._store_value(key, value, expire, tag, read, now, old)
+            self._store_value(key, value, expire, tag, now, old)
         return True
 
     def touch(self, key, expire=None, retry=False):
@@ -595,7 +601,7 @@ class Cache:
                 if default is None:
                     raise KeyError(key)
                 value = default + delta
-                self._store_value(key, value, None, None, False, now, old)
+                self._store_value(key, value, None, None, now, old)
             else:
                 value = old.value + delta
                 self._write(encoded, old.changed(value=value, rank=self._rank_after_read(old)), old)
@@ -690,6 +696,7 @@ class Cache:
         """Adds a value at one end of a queue; returns its key."""
         is_back = self._is_back(side)
         least, end = self._queue_bounds(prefix)
+        value = self._content(value, read)
         with self.transact(retry):
             last = next(self._queue(prefix, is_back), None)
             if last is None:
@@ -701,7 +708,7 @@ class Cache:
             key = number if prefix is None else f"{prefix}-{number:015d}"
             if not least <= _key_bytes(key) < end:
                 raise ValueError(f"the queue has no free key at its {side}: {key!r} is not a key of a queue")
-            self._store_value(key, value, expire, tag, read, time.time(), None)
+            self._store_value(key, value, expire, tag, time.time(), None)
         return key
 
     @staticmethod
