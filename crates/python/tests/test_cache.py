@@ -504,6 +504,44 @@ def test_a_write_that_waits_without_a_limit_sleeps(tmp_path):
         assert store.lock.waits == 1
 
 
+def test_a_signal_handler_may_close_a_cache_that_its_thread_opens_or_closes(tmp_path):
+    program = """
+import signal, sys
+import azekura
+from azekura.cache import Cache
+
+def close(*_):
+    cache.close()
+    other.close()
+
+def interrupted(call):
+    def run(*args, **named):
+        signal.raise_signal(signal.SIGTERM)
+        return call(*args, **named)
+    return run
+
+class Db:
+    def __init__(self, db):
+        self.close = interrupted(db.close)
+
+cache, other = Cache(sys.argv[1]), Cache(sys.argv[2])
+signal.signal(signal.SIGTERM, close)
+cache._store.db = Db(cache._store.db)
+cache.close()
+real, azekura.open = azekura.open, interrupted(azekura.open)
+cache["a"] = 1
+azekura.open = real
+cache.close()
+for path in sys.argv[1:]:
+    azekura.open(path, create=False).close()
+print("closed")
+"""
+    paths = [str(tmp_path / name) for name in "ab"]
+    run = [sys.executable, "-W", "error", "-c", program, *paths]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "closed\n", "")
+
+
 @pytest.mark.skipif(SUITE is None, reason="diskcache's own tests: scripts/python.sh --diskcache")
 def test_diskcaches_own_tests(tmp_path):
     source = pathlib.Path(SUITE, "test_core.py").read_text()

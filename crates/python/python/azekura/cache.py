@@ -247,7 +247,8 @@ class _Store:
     """
 
     _open: dict = {}
-    _registry = threading.Lock()
+    # A signal handler may close a cache while its thread opens or closes one.
+    _registry = threading.RLock()
     # Directory and store of each `Cache` object that was freed, until the store is left.
     _freed: collections.deque = collections.deque()
 
@@ -315,7 +316,7 @@ class _Store:
         """Leaves the stores of `Cache` objects that were freed. The garbage collector frees objects at any
         place, also while this thread holds `_registry`. A later call then leaves the stores."""
         cls._freed.extend(freed)
-        if not cls._freed or not cls._registry.acquire(blocking=False):
+        if not cls._freed or cls._registry._is_owned() or not cls._registry.acquire(blocking=False):
             return
         try:
             for _ in range(len(cls._freed)):
@@ -340,7 +341,7 @@ class _Store:
         """The child of a fork cannot use the stores of its parent."""
         cls._open = {}
         cls._freed = collections.deque()
-        cls._registry = threading.Lock()
+        cls._registry = threading.RLock()
 
 
 atexit.register(_Store.close_all)
