@@ -18,6 +18,20 @@ import_exception!(azekura._errors, Expired);
 import_exception!(azekura._errors, Invalid);
 import_exception!(azekura._errors, IoError);
 
+/// Imports the classes. While the interpreter ends, an import would fail, and end the process by a panic.
+pub(crate) fn import(py: Python<'_>) {
+    drop([
+        py.get_type::<Error>(),
+        py.get_type::<Conflict>(),
+        py.get_type::<Busy>(),
+        py.get_type::<Corrupt>(),
+        py.get_type::<Closed>(),
+        py.get_type::<Expired>(),
+        py.get_type::<Invalid>(),
+        py.get_type::<IoError>(),
+    ]);
+}
+
 /// Returns the `errno` of the first operating-system error among the causes.
 fn errno(error: &StoreError) -> Option<i32> {
     let mut cause = error.source();

@@ -4,7 +4,7 @@
 //!   page blocks no other Python thread.
 //! - **PY-2** No Python code runs inside a call of the store, except the progress function of a backup, the
 //!   codec of a row that is removed, and signal handlers. These acquire the GIL themselves, and hold no
-//!   latch.
+//!   latch. They do not run while the interpreter ends: acquiring the GIL would then panic.
 
 mod codec;
 mod errors;
@@ -286,12 +286,15 @@ impl Database {
             let mut backup = self.db.backup();
             if let Some(progress) = &progress {
                 backup = backup.try_progress(|seen| {
-                    let called = Python::attach(|py| progress.call1(py, (seen.rows, seen.bytes)).map(drop));
-                    called.map_err(|error| {
-                        let text = error.to_string();
-                        failed = Some(error);
-                        azekura::Error::other(text)
-                    })
+                    match Python::try_attach(|py| progress.call1(py, (seen.rows, seen.bytes)).map(drop)) {
+                        Some(Ok(())) => Ok(()),
+                        Some(Err(error)) => {
+                            let text = error.to_string();
+                            failed = Some(error);
+                            Err(azekura::Error::other(text))
+                        }
+                        None => Err(azekura::Error::other("the interpreter ends")),
+                    }
                 });
             }
             if let Some(rate) = rate {
@@ -418,6 +421,7 @@ impl Snapshot {
 #[pymodule(gil_used = true)]
 #[pyo3(name = "_azekura")]
 fn azekura_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    errors::import(module.py());
     module.add_class::<Database>()?;
     module.add_class::<Transaction>()?;
     module.add_class::<Savepoint>()?;

@@ -196,8 +196,9 @@ impl View {
         PyTuple::new(py, [self.key_from(py, key)?, self.value_from(py, value)?])
     }
 
-    /// Removes a row by `remove` and returns it as (key, value). If the codec raises an exception, the row
-    /// stays: a transaction of one call is rolled back, and in another one the row is stored again.
+    /// Removes a row by `remove` and returns it as (key, value). If the codec raises an exception, or the
+    /// interpreter ends, the row stays: a transaction of one call is rolled back, and in another one the row
+    /// is stored again.
     fn removed(
         &self,
         py: Python<'_>,
@@ -207,12 +208,12 @@ impl View {
         let (remove, kept) = (&remove, &failure);
         let row = in_transaction!(self, py, table => {
             let Some((key, value)) = remove(&table)? else { return Ok(None) };
-            match Python::attach(|py| self.item(py, &key, &value).map(Bound::unbind)) {
-                Ok(item) => Ok(Some(item)),
-                Err(error) => {
+            match Python::try_attach(|py| self.item(py, &key, &value).map(Bound::unbind)) {
+                Some(Ok(item)) => Ok(Some(item)),
+                failed => {
                     table.insert(&key, &value)?;
-                    *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                    Err(Error::other("the row cannot be decoded"))
+                    *kept.lock().unwrap_or_else(PoisonError::into_inner) = failed.and_then(Result::err);
+                    Err(Error::other("the row cannot be decoded, because the interpreter ends"))
                 }
             }
         });

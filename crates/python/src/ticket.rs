@@ -105,8 +105,8 @@ fn caller() -> io::Result<Sender<Py<PyAny>>> {
     let (sender, calls) = channel::<Py<PyAny>>();
     let run = move || {
         for callback in calls {
-            // A closed event loop accepts no calls.
-            Python::attach(|py| drop(callback.call0(py)));
+            // A closed event loop accepts no calls, and an interpreter that ends runs none.
+            let _ = Python::try_attach(|py| drop(callback.call0(py)));
         }
     };
     thread::Builder::new().name("azekura-await".into()).spawn(run)?;

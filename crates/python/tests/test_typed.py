@@ -634,6 +634,42 @@ db.close()
     assert (done.returncode, done.stdout, done.stderr) == (0, "durable\n", "")
 
 
+def test_calls_while_the_interpreter_ends_neither_panic_nor_end_the_process(tmp_path):
+    program = f"""
+import time
+import azekura
+
+class Last:
+    def __init__(self):
+        self.db, self.closed = azekura.open({str(tmp_path / "db")!r}), azekura.in_memory()
+        self.sleep = time.sleep
+        self.rows, self.copy = self.db.table("t"), {str(tmp_path / "copy")!r}
+        self.rows[b"a"] = b"1"
+        self.closed.close()
+
+    def __del__(self):
+        # No module can be imported any more, and no other thread can run Python code.
+        backup = lambda: self.db.backup(self.copy, progress=max)
+        for call in (self.closed.table_names, self.rows.pop_first, backup):
+            try:
+                call()
+            except Exception:
+                pass
+        tx = self.db.begin()
+        tx[self.rows][b"b"] = b"2"
+        ticket = tx.commit_nowait()
+        ticket._notify(int)
+        ticket.wait()
+        self.sleep(0.2)  # meanwhile the thread of the callback finds that it cannot run it
+        assert b"b" in self.rows
+        print("ended", flush=True)
+
+last = Last()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")
+
+
 def test_a_rust_program_reads_the_same_rows(tmp_path):
     """The encodings are those in the documentation of `azekura::Key` and `azekura::Value`."""
     with azekura.open(tmp_path / "db") as db:
