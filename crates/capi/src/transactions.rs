@@ -132,8 +132,8 @@ pub unsafe extern "C" fn azk_retry(
     if error.is_null() {
         // SAFETY: CAPI-1: the caller does not get this error.
         unsafe { azk_error_free(failed) };
-    } else if !failed.is_null() {
-        // SAFETY: CAPI-2.
+    } else if status != azk_status::AZK_OK {
+        // SAFETY: CAPI-2. Null if `body` has stored no error.
         unsafe { error.write(failed) };
     }
     status
@@ -414,6 +414,27 @@ mod tests {
         let open = unsafe { &*tx }.tx.lock().map(|mut tx| tx.take());
         drop(open);
         fail(error, azk_status::AZK_OTHER, "the body failed".into())
+    }
+
+    unsafe extern "C" fn fails_without_an_error(
+        _tx: *mut azk_tx,
+        _context: *mut c_void,
+        _error: *mut *mut azk_error,
+    ) -> azk_status {
+        azk_status::AZK_OTHER
+    }
+
+    #[test]
+    fn a_body_without_an_error_leaves_no_error_of_an_earlier_call() {
+        let mut db = azk_db { db: Database::in_memory().expect("opens") };
+        let mut error = ptr::dangling_mut();
+        // SAFETY: CAPI-1, CAPI-2: the handle is that of this test, and the error is only written.
+        let status = unsafe {
+            let body: azk_body = Some(fails_without_an_error);
+            azk_retry(&raw mut db, body, ptr::null_mut(), &raw mut error)
+        };
+        assert_eq!((status, error), (azk_status::AZK_OTHER, ptr::null_mut()));
+        db.db.close().expect("closes");
     }
 
     #[test]
