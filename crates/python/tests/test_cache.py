@@ -1,5 +1,6 @@
 """`azekura.cache`: a random model, threads, transactions, processes, openings; and diskcache's own tests."""
 
+import contextlib
 import gc
 import os
 import pathlib
@@ -540,6 +541,34 @@ print("closed")
     run = [sys.executable, "-W", "error", "-c", program, *paths]
     done = subprocess.run(run, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "closed\n", "")
+
+
+def test_a_close_that_is_refused_replaces_no_exception(tmp_path):
+    cache = Cache(tmp_path / "c")
+    with cache.transact():
+        with pytest.raises(ZeroDivisionError):
+            with cache:
+                1 / 0
+        with pytest.raises(azekura.Busy), cache:
+            pass
+    cache.close()
+
+
+def test_rows_are_removed_although_another_thread_closes_the_cache_meanwhile(cache, monkeypatch):
+    transact = cache.transact
+
+    @contextlib.contextmanager
+    def closing(retry):
+        with transact(retry):
+            yield
+        cache.close()
+
+    for call in (cache.clear, lambda: cache.evict("tag")):
+        for number in range(250):
+            cache.set(number, number, tag="tag")
+        monkeypatch.setattr(cache, "transact", closing)
+        assert call() == 250
+        monkeypatch.undo()
 
 
 @pytest.mark.skipif(SUITE is None, reason="diskcache's own tests: scripts/python.sh --diskcache")

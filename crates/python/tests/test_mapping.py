@@ -104,6 +104,25 @@ def test_a_dbm_close_that_is_refused_can_be_repeated(tmp_path):
     assert (tmp_path / "link").is_symlink() and (tmp_path / "empty" / "CONTROL").exists()
 
 
+def test_dbm_iterations_and_blocks_have_its_errors(tmp_path):
+    with azekura.dbm.open(tmp_path / "d", "c") as db:
+        db["a"] = "1"
+        keys = iter(db)
+    with pytest.raises(azekura.dbm.error):
+        next(keys)
+    with pytest.raises(azekura.dbm.error):
+        iter(db)
+    db = azekura.dbm.open(tmp_path / "d", "w")
+    with db._db.begin():
+        with pytest.raises(ZeroDivisionError):
+            with db:
+                1 // 0
+        with pytest.raises(azekura.dbm.error), db:
+            pass
+    assert list(db) == [b"a"]
+    db.close()
+
+
 def test_dbm_empties_no_store_that_is_in_use(tmp_path):
     with azekura.dbm.open(tmp_path / "d", "c") as db:
         db["a"] = "1"

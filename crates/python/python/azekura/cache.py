@@ -531,7 +531,8 @@ class Cache:
         removed = 0
         while True:
             with self.transact(retry):
-                in_batch = self._remove_each(batch(), 200)
+                # Another thread may have closed the store, and this call has opened it again.
+                in_batch = self._remove_each(batch(self._store), 200)
             removed += in_batch
             if in_batch == 0:
                 return removed
@@ -813,21 +814,19 @@ class Cache:
     def expire(self, now=None, retry=False):
         """Removes expired rows; returns their number."""
         now = time.time() if now is None else now
-        return self._remove_all(lambda: self._expired_before(now), retry)
+        return self._remove_all(lambda _store: self._expired_before(now), retry)
 
     def evict(self, tag, retry=False):
         """Removes the rows with a tag; returns their number."""
         encoded = _key_bytes(tag)
         last = 2**63 - 1
-        store = self._store
         return self._remove_all(
-            lambda: store.tx[store.tags].values((encoded, 0), (encoded, last)), retry
+            lambda store: store.tx[store.tags].values((encoded, 0), (encoded, last)), retry
         )
 
     def clear(self, retry=False):
         """Removes all rows; returns their number."""
-        store = self._store
-        return self._remove_all(lambda: store.tx[store.sequence].values(), retry)
+        return self._remove_all(lambda store: store.tx[store.sequence].values(), retry)
 
     def cull(self, retry=False):
         """Removes expired rows, and evicts until the size limit holds; returns the number of rows."""
@@ -930,8 +929,13 @@ class Cache:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_exception):
-        self.close()
+    def __exit__(self, kind, *_exception):
+        try:
+            self.close()
+        except azekura.Busy:
+            # An exception of the block is more informative.
+            if kind is None:
+                raise
 
     def __del__(self):
         store = self.__dict__.get("_opened")

@@ -79,7 +79,8 @@ class _Rows(collections.abc.MutableMapping):
 
     @_raises_error
     def __iter__(self):
-        return iter(self._open())
+        keys = iter(self._open())
+        return iter(_raises_error(lambda: next(keys, None)), None)
 
     @_raises_error
     def keys(self):
@@ -142,8 +143,13 @@ class _Rows(collections.abc.MutableMapping):
     def __enter__(self):
         return self
 
-    def __exit__(self, *_exception):
-        self.close()
+    def __exit__(self, kind, *_exception):
+        try:
+            self.close()
+        except error:
+            # An exception of the block is more informative.
+            if kind is None:
+                raise
 
 
 def _emptied(path):
