@@ -93,6 +93,18 @@ def test_a_transaction_is_kept_whole_or_not_at_all(cache):
     assert cache["a"] == 5
 
 
+def test_a_transaction_has_no_limit_of_its_time(tmp_path, monkeypatch):
+    real, limits = azekura.open, []
+
+    def opened(path, *, transaction_timeout=60.0):
+        limits.append(transaction_timeout)
+        return real(path, transaction_timeout=transaction_timeout)
+
+    monkeypatch.setattr(azekura, "open", opened)
+    Cache(tmp_path / "c").close()
+    assert limits == [None]
+
+
 def test_threads_lose_no_update(cache):
     def work(number):
         for step in range(100):
@@ -181,9 +193,9 @@ def test_an_iteration_skips_a_long_key_that_is_removed_meanwhile(cache):
 def test_the_collector_frees_a_cache_while_another_one_opens(tmp_path, monkeypatch):
     real = azekura.open
 
-    def collect_and_open(directory):
+    def collect_and_open(directory, **options):
         gc.collect()
-        return real(directory)
+        return real(directory, **options)
 
     def work():
         cyclic = [Cache(tmp_path / "freed")]

@@ -253,7 +253,8 @@ class _Store:
     _freed: collections.deque = collections.deque()
 
     def __init__(self, directory):
-        self.db = azekura.open(directory)
+        # Only `lock` lets other writers wait, so that a limit of the store would only break long transactions.
+        self.db = azekura.open(directory, transaction_timeout=None)
         self.users = 0
         self.lock = threading.RLock()
         self.tx = None
