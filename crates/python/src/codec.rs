@@ -232,8 +232,9 @@ fn bytes<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
     }
     // Other objects with the buffer protocol, such as memoryview and array.
     let view = PyMemoryView::from(object).map_err(|_| not_bytes(object))?;
-    // The bytes of an array of objects are addresses.
-    if view.getattr("format")?.eq("O")? {
+    // The bytes of objects are addresses. The names of fields are between colons: `T{<i:name:<O:other:}`.
+    let format: String = view.getattr("format")?.extract()?;
+    if format.split(':').step_by(2).any(|codes| codes.contains('O')) {
         return Err(not_bytes(object));
     }
     Ok(Cow::Owned(view.call_method0("tobytes")?.extract()?))

@@ -3,6 +3,7 @@
 import array
 import asyncio
 import collections.abc
+import ctypes
 import errno
 import gc
 import math
@@ -120,6 +121,18 @@ def test_integers_with_index_are_integers(db):
             table[1] = refused
     with pytest.raises(OverflowError):
         table[Integer(2**63)] = 1
+
+
+def test_objects_of_ctypes_are_refused_as_bytes(db):
+    fields = [("Old", ctypes.c_uint8), ("O", ctypes.py_object)]
+    whole = type("Whole", (ctypes.Structure,), {"_fields_": fields})
+    part = type("Part", (ctypes.Structure,), {"_fields_": fields[:1]})
+    table = db.table("t")
+    for refused in ((ctypes.py_object * 2)("x", "y"), whole(1, "x")):
+        with pytest.raises(TypeError, match="takes bytes"):
+            table[b"a"] = refused
+    table[b"a"] = part(7)
+    assert table[b"a"] == b"\7"
 
 
 def test_arrays_of_objects_are_refused_as_bytes(db):
