@@ -6,6 +6,7 @@ import os
 import pathlib
 import pickle
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -581,6 +582,37 @@ def test_rows_are_removed_although_another_thread_closes_the_cache_meanwhile(cac
         monkeypatch.setattr(cache, "transact", closing)
         assert call() == 250
         monkeypatch.undo()
+
+
+def test_a_signal_handler_writes_after_a_commit(cache):
+    class Db:
+        def __init__(self, db):
+            self.db = db
+
+        def __getattr__(self, name):
+            return getattr(self.db, name)
+
+        @contextlib.contextmanager
+        def begin(self, **named):
+            with self.db.begin(**named) as tx:
+                yield tx
+            if not handled:
+                signal.raise_signal(signal.SIGUSR1)  # arrives during the commit
+
+    def handle(*_):
+        handled.append(1)
+        cache["handled"] = cache["a"] + 1
+
+    handled = []
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        store = cache._store
+        store.db = Db(store.db)
+        cache["a"] = 1
+        store.db = store.db.db
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert handled and cache["handled"] == 2
 
 
 @pytest.mark.skipif(SUITE is None, reason="diskcache's own tests: scripts/python.sh --diskcache")

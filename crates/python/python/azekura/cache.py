@@ -424,11 +424,13 @@ class Cache:
                 with store.tx.savepoint():
                     yield
                 return
-            try:
-                with store.db.begin(durable=False) as store.tx:
+            with store.db.begin(durable=False) as tx:
+                store.tx = tx
+                try:
                     yield
-            finally:
-                store.tx = None
+                finally:
+                    # Before the commit: a signal handler that runs after it needs a transaction of its own.
+                    store.tx = None
         finally:
             store.lock.release()
 
