@@ -1,5 +1,6 @@
 """`azekura.cache`: a random model, threads, transactions, processes, openings; and diskcache's own tests."""
 
+import asyncio
 import contextlib
 import gc
 import os
@@ -613,6 +614,36 @@ def test_a_signal_handler_writes_after_a_commit(cache):
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert handled and cache["handled"] == 2
+
+
+def test_a_task_does_not_join_the_transaction_of_another_task(tmp_path):
+    async def write(key):
+        cache[key] = key
+
+    async def hold():
+        with cache.transact(), other.transact():
+            cache["a"] = 1
+            await asyncio.gather(write("b"), write("c"))  # tasks of this block
+            entered.set()
+            await asyncio.sleep(600)
+
+    async def main():
+        task = asyncio.create_task(hold())
+        await entered.wait()
+        for call in (lambda: cache.set("d", 1), lambda: cache.incr("b"), cache.clear):
+            with pytest.raises(azekura.Busy, match="asyncio task"):
+                call()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(cache) == 0 and cache.set("d", 1)
+        with cache.transact():
+            await write("e")
+
+    with Cache(tmp_path / "c") as cache, Cache(tmp_path / "d") as other:
+        entered = asyncio.Event()
+        asyncio.run(main())
+        assert list(cache) == ["d", "e"]
 
 
 @pytest.mark.skipif(SUITE is None, reason="diskcache's own tests: scripts/python.sh --diskcache")

@@ -17,6 +17,7 @@ milliseconds, but never a part of one. Values are pickled: open only caches of p
 import atexit
 import collections
 import contextlib
+import contextvars
 import functools
 import io
 import itertools
@@ -49,6 +50,9 @@ class Timeout(azekura.Busy):
 _SETTINGS = ("size_limit", "cull_limit", "eviction_policy", "statistics", "tag_index")
 # The value of a key without a row.
 _NONE = object()
+# The transactions that a nested call joins. Asyncio tasks of one thread have different contexts: if a task
+# joined the transaction of another one, a rollback would undo the writes of both.
+_joined = contextvars.ContextVar("azekura.cache transactions", default=())
 
 
 # Keys. Numbers, texts, bytes and other objects follow each other; numbers and texts are in order.
@@ -253,7 +257,7 @@ class _Store:
     _freed: collections.deque = collections.deque()
 
     def __init__(self, directory):
-        # Only `lock` lets other writers wait, so that a limit of the store would only break long transactions.
+        # Other writers wait for `lock`, so a limit of the store would only break long transactions.
         self.db = azekura.open(directory, transaction_timeout=None)
         self.users = 0
         self.lock = threading.RLock()
@@ -413,24 +417,30 @@ class Cache:
     @contextlib.contextmanager
     def transact(self, retry=False):
         """Runs the calls of the `with` block as one transaction: other threads see all of them or none, and
-        an exception rolls them back. Other writers wait. Blocks can be nested."""
+        an exception rolls them back. Other threads that write wait; another asyncio task of this thread that
+        writes gets `Busy`. Blocks can be nested."""
         store = self._store
         limit = -1 if retry else min(max(self._timeout, 0), threading.TIMEOUT_MAX)  # -1: none
         if not store.lock.acquire(timeout=limit):
             raise Timeout(f"{self._directory}: another thread has written for {self._timeout} s")
         try:
             if store.tx is not None:
+                if all(tx is not store.tx for tx in _joined.get()):
+                    text = "another asyncio task of this thread is in a transaction; leave it before `await`"
+                    raise azekura.Busy(f"{self._directory}: {text}")
                 # If only the inner block fails, the outer transaction does not keep half of its changes.
                 with store.tx.savepoint():
                     yield
                 return
             with store.db.begin(durable=False) as tx:
-                store.tx = tx
+                store.tx, outer = tx, _joined.get()
+                _joined.set((*outer, tx))
                 try:
                     yield
                 finally:
                     # Before the commit: a signal handler that runs after it needs a transaction of its own.
                     store.tx = None
+                    _joined.set(outer)
         finally:
             store.lock.release()
 
