@@ -267,7 +267,8 @@ impl View {
 }
 
 fn missing(key: &Bound<'_, PyAny>) -> PyErr {
-    PyKeyError::new_err(key.clone().unbind())
+    // In a tuple, because the parts of a key that is a tuple would be several arguments.
+    PyKeyError::new_err((key.clone().unbind(),))
 }
 
 /// A table in a snapshot: a read-only mapping.

@@ -58,6 +58,18 @@ def test_codecs_keep_values_and_the_order_of_keys(db):
     assert table[1] == {("a", 1), frozenset([2])}
 
 
+def test_a_missing_key_is_the_argument_of_the_exception(db):
+    pairs, names = db.table("pairs", key=(str, int)), db.table("names", key=str)
+    for table, key in ((pairs, ("Nara", 1)), (names, "Nara"), (db.snapshot()[pairs], ("Nara", 1))):
+        calls = [lambda: table[key]]
+        if isinstance(table, azekura.Table):
+            calls += [lambda: table.pop(key), lambda: table.__delitem__(key)]
+        for call in calls:
+            with pytest.raises(KeyError) as caught:
+                call()
+            assert caught.value.args == (key,)
+
+
 def test_objects_of_other_types_are_refused(db):
     text = db.table("text", key=str, value=int)
     for key, value, error in (
