@@ -7,8 +7,8 @@ use azekura_base::blocking;
 /// Number of rows after which another thread may serve the other connections of the visiting thread.
 pub(super) const LONG_VISIT: usize = 1024;
 
-/// Counts visited rows, and announces a wait after each [`LONG_VISIT`] rows. A request for rows in memory waits
-/// for nothing, and would otherwise stop its reactor until it ends.
+/// Counts visited rows, and announces a wait after each [`LONG_VISIT`] rows. A request for rows in memory
+/// waits for nothing, and would otherwise stop its reactor until it ends.
 #[derive(Debug, Default)]
 pub(super) struct Visits(Cell<usize>);
 

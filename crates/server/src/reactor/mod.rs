@@ -259,8 +259,9 @@ impl Reactor {
         }
     }
 
-    /// Sends the replies of a connection that this thread has taken. A connection that has ended is dropped in
-    /// the next turn, while the reactor is offered (REACT-2): the rollback of its transaction may take long.
+    /// Sends the replies of a connection that this thread has taken. A connection that has ended is dropped
+    /// in the next turn, while the reactor is offered (REACT-2): the rollback of its transaction may take
+    /// long.
     fn answer(&mut self, mut connection: Box<Connection>) {
         drive::guarded(&mut connection, Connection::send);
         if let Some(token) = connection.token {
