@@ -132,7 +132,7 @@ pub(crate) struct Unfreed {
     pub(crate) committed: Committed,
 }
 
-/// Transactions with deferred frees, those that were tried longest ago first.
+/// Transactions with deferred frees, in the order of their last attempts.
 pub(crate) type UnfreedQueue = VecDeque<Unfreed>;
 
 /// Number of transactions with deferred frees that the begin of a transaction retries, in a store without
@@ -143,8 +143,8 @@ pub(crate) const RETRIED_BY_BEGIN: usize = 16;
 pub(crate) const RETRIED_BY_CHECK: usize = 4096;
 
 impl Shared {
-    /// Tries to free the items that earlier attempts left, of the `most` transactions that were tried longest
-    /// ago. After an error, the rest remains for the next attempt.
+    /// Tries to free the items that earlier attempts left, of up to `most` transactions with the oldest
+    /// attempts. After an error, the rest remains for the next attempt.
     pub(crate) fn retry_unfreed(&self, most: usize) {
         if self.unfreed.lock().is_empty() {
             return;

@@ -164,8 +164,8 @@ impl Log {
     }
 
     /// Finds the directories that earlier runs with more streams have left. Then calls the owner's
-    /// [`Begin`](crate::options::Begin), before the first chunk of this incarnation (W5). The call is the last
-    /// step, so it is not repeated after it has succeeded.
+    /// [`Begin`](crate::options::Begin), before the first chunk of this incarnation (W5). The call is the
+    /// last step, so it is not repeated after it has succeeded.
     pub(crate) fn begin(&self) -> Result<(), AppendError> {
         let mut has_begun = self.start.has_begun.lock();
         if *has_begun {
