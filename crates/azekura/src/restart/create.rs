@@ -45,13 +45,6 @@ pub(super) struct Taken {
 /// creations.
 pub(super) fn take(path: &Path, options: &Builder) -> Result<Taken, Error> {
     let fs = &*options.fs;
-    // A directory that this process may not search may hold a store.
-    let control = path.join(CONTROL_NAME);
-    if let Err(error) = fs.open(&control, OpenOptions::new().read_only(true))
-        && !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-    {
-        return Err(Error::io("open", &control, error));
-    }
     if !options.create || options.read_only {
         return match refuse_foreign(fs, path) {
             Err(damage @ Error::Corrupt { .. }) => Err(damage),
@@ -60,19 +53,31 @@ pub(super) fn take(path: &Path, options: &Builder) -> Result<Taken, Error> {
     }
     // Checked before any file is created, so that a refused call leaves no files.
     options.check_cache(options.page_size)?;
-    if fs.exists(path) {
-        refuse_foreign(fs, path)?;
-    } else {
-        create_dir_all_durable(fs, path).map_err(|e| Error::io("create", path, e))?;
+    match refuse_foreign(fs, path) {
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            create_dir_all_durable(fs, path).map_err(|e| Error::io("create", path, e))?;
+        }
+        outcome => outcome?,
     }
     let file = path.join(LOCK_NAME);
     let held = fs.lock_exclusive(&file).map_err(|e| Error::io("lock", &file, e))?;
     let held = held.ok_or_else(|| Error::InUse { path: path.to_path_buf() })?;
-    let is_made = !fs.exists(&path.join(CONTROL_NAME));
+    let is_made = !has_control(fs, path)?;
     if is_made {
         create(path, options)?;
     }
     Ok(Taken { _lock: held, is_made })
+}
+
+/// Returns `true` if the directory has the file CONTROL, so that it is a store (CREATE-1). A failed lookup is
+/// an error: a directory that this process may not search, for example, may hold a store.
+pub(super) fn has_control(fs: &dyn Fs, path: &Path) -> Result<bool, Error> {
+    let control = path.join(CONTROL_NAME);
+    match fs.open(&control, OpenOptions::new().read_only(true)) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+        Err(error) => Err(Error::io("open", &control, error)),
+    }
 }
 
 fn refuse_foreign(fs: &dyn Fs, path: &Path) -> Result<(), Error> {

@@ -130,7 +130,7 @@ fn as_millis<S: serde::Serializer>(time: &Duration, s: S) -> Result<S::Ok, S::Er
 pub(crate) fn open(path: &Path, options: &mut Builder) -> Result<Parts, Error> {
     let began = Instant::now();
     refuse_unfinished(options, path)?;
-    let has_control = options.fs.exists(&path.join(CONTROL_NAME));
+    let has_control = create::has_control(&*options.fs, path)?;
     let creating = if has_control { None } else { Some(create::take(path, options)?) };
     if let Some(fs) = options.fs.within(path).map_err(|e| Error::io("open", path, e))? {
         options.fs = fs;
