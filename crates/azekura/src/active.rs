@@ -333,6 +333,7 @@ mod tests {
         list.remove(long);
         assert_eq!(list.undo_entries(), 0);
     }
+
     /// A snapshot that is open for hours keeps a transaction listed for each large value that was replaced
     /// meanwhile. The calls for open transactions do not search among them.
     #[test]
