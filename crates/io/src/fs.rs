@@ -357,6 +357,20 @@ pub fn replace_file(fs: &dyn Fs, dir: &Path, name: &str, bytes: &[u8]) -> io::Re
     fs.sync_dir(dir)
 }
 
+/// Returns `true` if there is a file at `path`. A failed lookup is an error, unlike with [`Fs::exists`].
+///
+/// # Errors
+///
+/// `IsADirectory`, or an error of the lookup: there may be a file.
+pub fn file_exists(fs: &dyn Fs, path: &Path) -> io::Result<bool> {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    match fs.open(path, OpenOptions::new().read_only(true)) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Creates a directory and its missing ancestors, and makes their names durable, from the outermost on. So if
 /// a call ended by a crash had created the directory, the names above it are durable.
 ///

@@ -40,7 +40,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use azekura_base::checksum::crc32c_append;
 use azekura_base::varint::put_bytes;
 use azekura_base::{DurableLog, Lsn, TreeId};
-use azekura_io::{Fs, OpenOptions, OsFs, create_dir_all_durable};
+use azekura_io::{Fs, OpenOptions, OsFs, create_dir_all_durable, file_exists};
 
 pub use self::compact::{CompactReport, Compaction};
 use self::format::{BLOCK_BYTES, Block, Header, Kept, Writer};
@@ -247,11 +247,12 @@ impl<'a> Backup<'a> {
         let fs = self.fs.clone().unwrap_or_else(|| Arc::new(OsFs::with_file_mode(0o600)));
         let (unfinished, complete) = (path.join(UNFINISHED_NAME), path.join(BACKUP_NAME));
         let refuse = |reason: &str| Err(Error::Invalid(format!("{} {reason}", path.display())));
+        let has_file = |file: &Path| file_exists(&*fs, file).map_err(|e| Error::io("open", file, e));
         let is_taken = "holds a backup already; name another directory, or remove that backup first";
-        if fs.exists(&complete) {
+        if has_file(&complete)? {
             return refuse(is_taken);
         }
-        if fs.exists(&path.join(CONTROL_NAME)) {
+        if has_file(&path.join(CONTROL_NAME))? {
             return refuse("is the directory of a store; name another directory for the backup");
         }
         create_dir_all_durable(&*fs, path).map_err(|e| Error::io("create", path, e))?;
@@ -260,7 +261,7 @@ impl<'a> Backup<'a> {
         let Some(_lock) = held else {
             return refuse("is the destination of a running backup; wait for it, or name another directory");
         };
-        if fs.exists(&complete) {
+        if has_file(&complete)? {
             // The backup that held the lock has finished since the first check.
             let _ = fs.remove_file(&unfinished); // best effort: the file is empty
             return refuse(is_taken);

@@ -18,7 +18,7 @@ use azekura_base::{DurableLog, LogFailed, Lsn, PageBuf, PageId, TxnId};
 use azekura_btree::{Env, EnvOptions};
 use azekura_buffer::page_file::{Identity, PageAccess};
 use azekura_buffer::{BufferPool, PageFile, PageStore, PoolOptions};
-use azekura_io::{FileLock, Fs, MemFs, OpenOptions, create_dir_all_durable};
+use azekura_io::{FileLock, Fs, MemFs, OpenOptions, create_dir_all_durable, file_exists};
 use azekura_wal::{AppendError, LogBufferId, Order};
 
 use super::{WAL_DIR, reserved_bytes};
@@ -73,11 +73,7 @@ pub(super) fn take(path: &Path, options: &Builder) -> Result<Taken, Error> {
 /// an error: a directory that this process may not search, for example, may hold a store.
 pub(super) fn has_control(fs: &dyn Fs, path: &Path) -> Result<bool, Error> {
     let control = path.join(CONTROL_NAME);
-    match fs.open(&control, OpenOptions::new().read_only(true)) {
-        Ok(_) => Ok(true),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
-        Err(error) => Err(Error::io("open", &control, error)),
-    }
+    file_exists(fs, &control).map_err(|e| Error::io("open", &control, e))
 }
 
 fn refuse_foreign(fs: &dyn Fs, path: &Path) -> Result<(), Error> {

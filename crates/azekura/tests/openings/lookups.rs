@@ -70,3 +70,17 @@ fn an_unfinished_restore_that_cannot_be_looked_up_does_not_open() {
     let opened = try_open(&Blind(fs));
     assert!(matches!(opened, Err(Error::RestoreUnfinished { .. })), "{opened:?}");
 }
+
+#[test]
+fn a_backup_that_cannot_be_looked_up_is_not_replaced() {
+    let fs = Blind(MemFs::new());
+    let db = try_open(&fs).unwrap();
+    let backup = |to: &str| db.backup().file_system(Arc::new(fs.clone())).to_directory(to);
+    backup("/backup").unwrap();
+    let made = fs.0.files(Path::new("/backup")).unwrap();
+    for taken in ["/backup", "/db"] {
+        let again = backup(taken);
+        assert!(matches!(again, Err(Error::Invalid(_))), "{again:?}");
+    }
+    assert_eq!(fs.0.files(Path::new("/backup")).unwrap(), made);
+}
