@@ -328,7 +328,7 @@ unsafe fn sendmsg_bounced(fd: c_int, message: *const msghdr, flags: c_int) -> ss
     // SAFETY: the message is that of the caller.
     unsafe {
         if !(*message).msg_control.is_null() && (*message).msg_controllen > CONTROL {
-            fail(libc::ENOBUFS); // as above the kernel's limit
+            fail(libc::ENOBUFS); // longer than the kernel accepts
             return -1;
         }
         stood_for(message, |stand, parts, bounce, bytes| {
@@ -442,7 +442,7 @@ unsafe fn recvmmsg_bounced(
         fail(libc::EINVAL);
         return -1;
     }
-    let one = |message: *mut msghdr, index| {
+    let one = |message: *mut msghdr, index: c_uint| {
         let waits = index == 0 || flags & libc::MSG_WAITFORONE == 0;
         let how = (flags & !libc::MSG_WAITFORONE) | if waits { 0 } else { libc::MSG_DONTWAIT };
         // SAFETY: the message is one of the caller.

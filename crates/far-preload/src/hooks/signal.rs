@@ -10,12 +10,12 @@ use std::ffi::c_int;
 use std::{mem, ptr};
 
 type Set = unsafe extern "C" fn(c_int, *const Action, *mut Action) -> c_int;
-type ChangeMask = unsafe extern "C" fn(c_int, *const sigset_t, *mut sigset_t) -> c_int;
+type Mask = unsafe extern "C" fn(c_int, *const sigset_t, *mut sigset_t) -> c_int;
 type Signal = unsafe extern "C" fn(c_int, usize) -> usize;
 
 static SIGACTION: Next<Set> = Next::new(c"sigaction");
-static SIGPROCMASK: Next<ChangeMask> = Next::new(c"sigprocmask");
-static PTHREAD_SIGMASK: Next<ChangeMask> = Next::new(c"pthread_sigmask");
+static SIGPROCMASK: Next<Mask> = Next::new(c"sigprocmask");
+static PTHREAD_SIGMASK: Next<Mask> = Next::new(c"pthread_sigmask");
 static SIGNAL: Next<Signal> = Next::new(c"signal");
 static SYSV_SIGNAL: Next<Signal> = Next::new(c"sysv_signal");
 static SIGSUSPEND: Next<unsafe extern "C" fn(*const sigset_t) -> c_int> = Next::new(c"sigsuspend");
@@ -134,12 +134,12 @@ mask! {
 
 /// The mask of a call that waits, in ordinary memory: the word that the kernel reads, without SIGSEGV under
 /// the mechanism that uses it.
-pub(super) struct Mask {
+pub(super) struct WaitMask {
     is_null: bool,
     word: u64,
 }
 
-impl Mask {
+impl WaitMask {
     /// # Safety
     ///
     /// The pointer is null, or that of a mask.
@@ -163,7 +163,7 @@ impl Mask {
 pub(super) unsafe extern "C" fn sigsuspend(mask: *const sigset_t) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
-        let mask = Mask::new(mask);
+        let mask = WaitMask::new(mask);
         SIGSUSPEND.get()(mask.pointer())
     }
 }

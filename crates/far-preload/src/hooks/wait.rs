@@ -5,7 +5,7 @@
 use super::again::{Given, asked, filled, writes};
 use super::bounce::{BOUNCE, Bounce};
 use super::once::Kept;
-use super::signal::Mask;
+use super::signal::WaitMask;
 use super::{errno, fail};
 use crate::next::Next;
 use crate::session::is_unserved;
@@ -184,7 +184,7 @@ pub(super) unsafe extern "C" fn ppoll(
 ) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
-        let (mut time, mask) = (Kept::new(time.cast_mut()), Mask::new(mask));
+        let (mut time, mask) = (Kept::new(time.cast_mut()), WaitMask::new(mask));
         let (time, mask) = (time.pointer(), mask.pointer());
         polled(fds, count as usize, |fds| PPOLL.get()(fds, count, time, mask))
     }
@@ -226,7 +226,7 @@ pub(super) unsafe extern "C" fn pselect(
 ) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
-        let (mut time, mask) = (Kept::new(time.cast_mut()), Mask::new(mask));
+        let (mut time, mask) = (Kept::new(time.cast_mut()), WaitMask::new(mask));
         let (time, mask) = (time.pointer(), mask.pointer());
         let sets = [readable, writable, exceptional];
         selected(most, sets, |[r, w, e]| PSELECT.get()(most, r, w, e, time, mask))
@@ -260,7 +260,7 @@ pub(super) unsafe extern "C" fn epoll_pwait(
 ) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
-        let mask = Mask::new(mask);
+        let mask = WaitMask::new(mask);
         let mask = mask.pointer();
         awaited(to, most, |to, most| EPOLL_PWAIT.get()(fd, to, most, time, mask))
     }
@@ -279,7 +279,7 @@ pub(super) unsafe extern "C" fn epoll_pwait2(
 ) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
-        let (mut time, mask) = (Kept::new(time.cast_mut()), Mask::new(mask));
+        let (mut time, mask) = (Kept::new(time.cast_mut()), WaitMask::new(mask));
         let (time, mask) = (time.pointer(), mask.pointer());
         awaited(to, most, |to, most| EPOLL_PWAIT2.get()(fd, to, most, time, mask))
     }
@@ -306,19 +306,19 @@ pub(super) unsafe fn by_number(number: libc::c_long, [a, b, c, d, e, f]: [usize;
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_wait => epoll_wait(a as c_int, at(b), c as c_int, d as c_int),
             libc::SYS_ppoll => {
-                let (mut kept, mask) = (Kept::new(at::<timespec>(c)), Mask::new(at::<sigset_t>(d)));
+                let (mut kept, mask) = (Kept::new(at::<timespec>(c)), WaitMask::new(at::<sigset_t>(d)));
                 let (time, mask) = (kept.pointer() as usize, mask.pointer() as usize);
                 let found = polled(at(a), b as u32 as usize, |fds| call([fds as usize, b, time, mask, e, 0]));
                 kept.give_back();
                 found
             }
             libc::SYS_epoll_pwait => {
-                let mask = Mask::new(at::<sigset_t>(e));
+                let mask = WaitMask::new(at::<sigset_t>(e));
                 let mask = mask.pointer() as usize;
                 awaited(at(b), c as c_int, |to, most| call([a, to as usize, most as usize, d, mask, f]))
             }
             libc::SYS_epoll_pwait2 => {
-                let (mut time, mask) = (Kept::new(at::<timespec>(d)), Mask::new(at::<sigset_t>(e)));
+                let (mut time, mask) = (Kept::new(at::<timespec>(d)), WaitMask::new(at::<sigset_t>(e)));
                 let (time, mask) = (time.pointer() as usize, mask.pointer() as usize);
                 awaited(at(b), c as c_int, |to, most| call([a, to as usize, most as usize, time, mask, f]))
             }

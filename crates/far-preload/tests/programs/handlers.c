@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SIZE = 8 << 20, BLOCK = 1 << 20, ROUNDS = 200 };
+enum { SIZE = 8 << 20, BLOCK = 1 << 20, ROUNDS = 100 };
 static volatile uint64_t *words;
 static volatile long handled, wrong;
 static timer_t timer;
@@ -60,7 +60,7 @@ int main(int count, char **arguments)
         munmap(map, BLOCK);
         free(block);
     }
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < 5; round++) {
         int status = 0;
         fflush(stdout);
         pid_t child = fork();
