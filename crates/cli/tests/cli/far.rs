@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use azekura_far::FarMemory;
+
 use crate::support::Run;
 
 /// Runs `echo ran` with `value` as the library to preload.
@@ -64,6 +66,45 @@ fn a_memory_server_ends_with_the_process_that_started_it_even_when_it_is_stopped
         let _ = Command::new("kill").args(["-KILL", server.trim()]).status();
     }
     assert_eq!(ended, Ok(true), "the server, {server}, is still there");
+}
+
+/// Each program uses two descriptors of the server, so a few programs use them all.
+#[test]
+fn a_memory_server_without_free_descriptors_can_be_stopped() {
+    let script = r#"ulimit -n 24 && exec "$0" memory-server --listen 127.0.0.1:0"#;
+    let mut server = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_azekura")])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("there is a shell");
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().expect("a pipe")).read_line(&mut line).expect("it speaks");
+    let address = line.trim().strip_prefix("listening on ").expect("its address");
+    let open = || {
+        FarMemory::builder()
+            .bytes(1 << 20)
+            .local(1 << 20)
+            .page(4096)
+            .servers([address.to_owned()])
+            .stall(Duration::from_secs(1))
+            .build()
+    };
+    let mut programs = Vec::new();
+    while programs.len() < 24
+        && let Ok(program) = open()
+    {
+        programs.push(program);
+    }
+    assert!((1..24).contains(&programs.len()), "{} programs", programs.len());
+    let number = server.id().to_string();
+    let sent = |signal: &str| Command::new("kill").args([signal, &number]).status().is_ok();
+    assert!(sent("-TERM"));
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || tell.send(server.wait().is_ok()));
+    let ended = told.recv_timeout(Duration::from_secs(60));
+    assert!(ended.is_ok() || sent("-KILL"));
+    assert_eq!(ended, Ok(true), "the server does not end");
+    drop(programs);
 }
 
 #[test]

@@ -171,7 +171,8 @@ impl Shared {
 pub struct Server {
     address: SocketAddr,
     shared: Arc<Shared>,
-    listener: Option<JoinHandle<()>>,
+    /// The socket that accepts connections, and its thread.
+    listener: Option<(Arc<TcpListener>, JoinHandle<()>)>,
 }
 
 impl Default for ServerBuilder {
@@ -235,12 +236,13 @@ impl ServerBuilder {
             connections: Mutex::default(),
             threads: Mutex::default(),
         });
-        let accepting = Arc::clone(&shared);
-        let listener = thread::Builder::new()
+        let (accepting, listener) = (Arc::clone(&shared), Arc::new(listener));
+        let listening = Arc::clone(&listener);
+        let thread = thread::Builder::new()
             .name("far-listen".into())
-            .spawn(move || accept(&accepting, &listener))
+            .spawn(move || accept(&accepting, &listening))
             .map_err(refused)?;
-        Ok(Server { address, shared, listener: Some(listener) })
+        Ok(Server { address, shared, listener: Some((listener, thread)) })
     }
 }
 
@@ -292,9 +294,10 @@ impl Server {
     pub fn shutdown(&mut self) {
         // Relaxed: an independent flag. The threads read it after their streams are closed.
         self.shared.ends.store(true, Relaxed);
-        let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1)); // wakes the listener
-        if let Some(listener) = self.listener.take() {
-            let _ = listener.join();
+        if let Some((listener, thread)) = self.listener.take() {
+            // Ends a call of `accept`, and every later one. Needs no descriptor: sessions may use them all.
+            let _ = rustix::net::shutdown(&*listener, rustix::net::Shutdown::Both);
+            let _ = thread.join();
         }
         self.shared.resume_table.close();
         for connection in lock(&self.shared.connections).values() {
@@ -321,6 +324,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
     for number in 0.. {
         let (stream, address) = match listener.accept() {
             Ok(accepted) => accepted,
+            Err(_) if shared.ends.load(Relaxed) => return,
             // The process has no free descriptors, or the client has disconnected. The next `accept` may
             // succeed.
             Err(_) => {
