@@ -86,7 +86,7 @@ fn a_memory_server_without_free_descriptors_can_be_stopped() {
             .local(1 << 20)
             .page(4096)
             .servers([address.to_owned()])
-            .stall(Duration::from_secs(1))
+            .stall(Duration::from_secs(5))
             .build()
     };
     let mut programs = Vec::new();

@@ -23,6 +23,18 @@ fn handlers_of_fork_of_a_library_use_pages_that_are_away() {
     }
 }
 
+/// With SIGSEGV far memory is a memory file. The shell has its far memory before it sets the limit.
+#[test]
+fn a_limit_of_file_sizes_is_told_before_main() {
+    let server = server();
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -S -f 1000 && exec {}", compiled("blocks").display())]);
+    let out = run(command, Some(&Launch { mechanism: Mechanism::Sigsegv, ..launch(&server) }));
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!((out.status.code(), out.stdout.len()), (Some(71), 0), "{said}");
+    assert!(said.contains("RLIMIT_FSIZE"), "{said}");
+}
+
 /// A sanitizer would crash or wait forever. It is recognized by its name, so the program needs none.
 #[test]
 fn a_program_with_a_sanitizer_is_refused_before_main() {

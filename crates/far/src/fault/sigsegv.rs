@@ -98,6 +98,7 @@ pub(crate) struct SigsegvBackend {
 
 impl SigsegvBackend {
     pub(crate) fn new(bytes: usize, page_bytes: usize, frames: usize) -> io::Result<Self> {
+        check_file_size(bytes)?;
         // SAFETY: the string ends in NUL.
         let fd = unsafe { libc::memfd_create(c"azekura-far".as_ptr(), libc::MFD_CLOEXEC) };
         if fd < 0 {
@@ -193,6 +194,22 @@ impl SigsegvBackend {
     fn alias(&self, page: u32) -> *mut u8 {
         self.alias.at().wrapping_add(page as usize * self.page_bytes)
     }
+}
+
+/// Fails if the limit of file sizes counts the memory file: the kernel would end the process by SIGXFSZ.
+fn check_file_size(bytes: usize) -> io::Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the address is that of a local variable.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    if limit.rlim_cur >= bytes as u64 {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "files are limited to {} KiB (RLIMIT_FSIZE, `ulimit -f`), and far memory of {} KiB is in one: remove \
+         the limit, or use less far memory",
+        limit.rlim_cur >> 10,
+        bytes >> 10
+    )))
 }
 
 fn protection(allow: Allow) -> i32 {
