@@ -12,9 +12,12 @@ use crate::session::is_unserved;
 use azekura_far::sys;
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 use std::ptr;
 
 const EVENT: usize = size_of::<epoll_event>();
+/// Largest number of bytes of a copy on the stack.
+const SHORT: usize = 4096;
 /// Number of bits in a word of `fd_set`, and of words in an `fd_set`.
 const BITS: usize = 64;
 const WORDS: usize = libc::FD_SETSIZE / BITS;
@@ -43,8 +46,26 @@ static EPOLL_WAIT: Next<Epoll> = Next::new(c"epoll_wait");
 static EPOLL_PWAIT: Next<EpollMask> = Next::new(c"epoll_pwait");
 static EPOLL_PWAIT2: Next<EpollTime> = Next::new(c"epoll_pwait2");
 
-/// Makes a call of `poll` with the descriptors in a bounce buffer. More descriptors than it has room for stay
-/// in far memory: the call is repeated, and may wait longer than the program requests.
+/// Calls `run` with ordinary memory of this length, at most [`BOUNCE`]. Short memory is on the stack: a
+/// thread that waits for a long time would keep a bounce buffer from the transfers of others.
+fn with_buffer(bytes: usize, run: impl FnOnce(*mut u8) -> c_int) -> c_int {
+    if bytes <= SHORT {
+        let mut short = MaybeUninit::<[u64; SHORT / size_of::<u64>()]>::uninit();
+        return run(short.as_mut_ptr().cast());
+    }
+    let Some(bounce) = Bounce::take() else {
+        fail(libc::ENOMEM);
+        return -1;
+    };
+    let result = run(bounce.at());
+    let kept = errno();
+    bounce.give_back();
+    fail(kept);
+    result
+}
+
+/// Makes a call of `poll` with the descriptors in ordinary memory. More descriptors than a bounce buffer has
+/// room for stay in far memory: the call is repeated, and may wait longer than the program requests.
 ///
 /// # Safety
 ///
@@ -57,24 +78,20 @@ unsafe fn polled(fds: *mut pollfd, count: usize, call: impl Fn(*mut pollfd) -> c
     if bytes > BOUNCE {
         return asked(&[writes(fds, bytes)], || call(fds));
     }
-    let Some(bounce) = Bounce::take() else {
-        fail(libc::ENOMEM);
-        return -1;
-    };
-    let copy = bounce.at().cast::<pollfd>();
-    // SAFETY: the caller's array and the bounce buffer have this number of descriptors.
-    unsafe { ptr::copy_nonoverlapping(fds, copy, count) };
-    let found = call(copy);
-    let kept = errno();
-    // The kernel writes only the events that it found, also after a failure.
-    // SAFETY: as above.
-    (0..count).for_each(|i| unsafe { (*fds.add(i)).revents = (*copy.add(i)).revents });
-    bounce.give_back();
-    fail(kept);
-    found
+    with_buffer(bytes, |buffer| {
+        let copy = buffer.cast::<pollfd>();
+        // SAFETY: the caller's array and the buffer have this number of descriptors.
+        unsafe { ptr::copy_nonoverlapping(fds, copy, count) };
+        let found = call(copy);
+        // The kernel writes only the events that it found, also after a failure.
+        // SAFETY: as above.
+        (0..count).for_each(|i| unsafe { (*fds.add(i)).revents = (*copy.add(i)).revents });
+        found
+    })
 }
 
-/// Makes a call of `epoll_wait` with the events in a bounce buffer, which limits their number.
+/// Makes a call of `epoll_wait` with the events in ordinary memory, which limits their number. The other
+/// events are returned by later calls.
 ///
 /// # Safety
 ///
@@ -88,18 +105,14 @@ unsafe fn awaited(
     if !is_unserved(to as usize, count * EVENT) {
         return call(to, most);
     }
-    let Some(bounce) = Bounce::take() else {
-        fail(libc::ENOMEM);
-        return -1;
-    };
-    let found = call(bounce.at().cast(), count.min(BOUNCE / EVENT) as c_int);
-    let kept = errno();
-    let bytes = usize::try_from(found).unwrap_or(0) * EVENT;
-    // SAFETY: the kernel has stored this number of events, and the caller's array has room for them.
-    unsafe { ptr::copy_nonoverlapping(bounce.at(), to.cast::<u8>(), bytes) };
-    bounce.give_back();
-    fail(kept);
-    found
+    let count = count.min(SHORT / EVENT);
+    with_buffer(count * EVENT, |buffer| {
+        let found = call(buffer.cast(), count as c_int);
+        let bytes = usize::try_from(found).unwrap_or(0) * EVENT;
+        // SAFETY: the kernel has stored this number of events, and the caller's array has room for them.
+        unsafe { ptr::copy_nonoverlapping(buffer, to.cast::<u8>(), bytes) };
+        found
+    })
 }
 
 /// A set of descriptors, in ordinary memory if the kernel cannot access the program's set.
