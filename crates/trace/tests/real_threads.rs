@@ -161,7 +161,8 @@ fn cpu_time_of_operations_is_that_of_the_thread_clock() {
         });
         let (cpu, used) = (analysis.chosen().unwrap().cpu_ns.unwrap(), used.into_inner().unwrap());
         let off = cpu.abs_diff(used) as f64 / used as f64;
-        let told = format!("operations {cpu} ns, threads {used} ns");
+        let interpolated = analysis.recorded.interpolated_segments;
+        let told = format!("operations {cpu} ns, threads {used} ns, {interpolated} segments interpolated");
         assert!(cpu as f64 <= 1.03 * used as f64, "{told}");
         // If other programs preempt the threads, up to a third of the threads' time is in no operation.
         let others = analysis.machine_utilisation.zip(analysis.cpu_utilisation).map(|(all, own)| all - own);

@@ -57,6 +57,12 @@ impl SwitchWord {
         Self { word: (&raw const ZERO).cast_mut(), armed: 1, kind: Kind::Fixed }
     }
 
+    /// Returns a word that a test clears in the place of the kernel. It is alive as long as the result.
+    #[cfg(test)]
+    pub(super) fn of_test(word: *mut u64) -> Self {
+        Self { word, armed: 1, kind: Kind::Rseq }
+    }
+
     /// Returns `true` if the kernel reports switches; otherwise the word is a constant.
     pub(super) fn is_rseq(&self) -> bool {
         self.kind == Kind::Rseq

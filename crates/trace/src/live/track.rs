@@ -184,9 +184,18 @@ impl<M: Memory> Track<M> {
         }
     }
 
-    /// Reads the thread clock for this segment. After [`MOST_TRIES`] interrupted tries, the anchor stays
+    /// Reads the thread clock for this segment. After [`MOST_TRIES`] interrupted tries, the anchor may stay
     /// owed.
     fn anchor(&mut self) {
+        self.anchor_by(clock::thread_cpu_ns);
+    }
+
+    /// Takes an anchor with a reading of the thread clock by `cpu_ns`.
+    ///
+    /// The system call that reads the clock also updates the account of the thread's time slice, so slices
+    /// often end there. The reading is then an anchor of the segment that ended: off the CPU, the thread clock
+    /// stands still. The loop continues with the next segment.
+    fn anchor_by(&mut self, mut cpu_ns: impl FnMut() -> u64) {
         let mut flags = self.sign();
         for _ in 0..MOST_TRIES {
             if !self.switch.is_armed() {
@@ -195,11 +204,16 @@ impl<M: Memory> Track<M> {
                 self.owed = true;
             }
             let before = self.ticks();
-            let object = clock::thread_cpu_ns();
+            let begins_in_segment = self.switch.is_armed();
+            let object = cpu_ns();
             let ticks = before + self.ticks().saturating_sub(before) / 2;
-            if self.switch.is_armed() {
+            let ends_in_segment = self.switch.is_armed();
+            if begins_in_segment {
+                let ticks = if ends_in_segment { ticks } else { before };
                 self.push(Event { flags, object, ..Event::new(ticks, EventKind::Anchor) });
-                self.owed = false;
+                (flags, self.owed) = (0, false);
+            }
+            if ends_in_segment {
                 return;
             }
         }
@@ -221,5 +235,65 @@ impl<M: Memory> Track<M> {
             self.push(event);
             self.push(anchor);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::ring;
+
+    /// Records an operation that a switch interrupts. The system calls that read the thread clock return
+    /// `readings`; a switch follows each one except the last. Returns the kind, the flags and the object of
+    /// each event.
+    fn recorded(when: When, readings: &[u64]) -> Vec<(EventKind, u8, u64)> {
+        let (producer, mut consumer) = ring(16);
+        let mut word = 0;
+        let word = &raw mut word;
+        let mut track = Track {
+            time: TimeSource::Monotonic,
+            cpu: CpuSource::Rseq,
+            switch: SwitchWord::of_test(word),
+            owed: false,
+            unsigned: false,
+            last: 0,
+            producer,
+        };
+        let mut left = readings.iter();
+        let cpu_ns = || {
+            let reading = *left.next().expect("a further reading");
+            if !left.as_slice().is_empty() {
+                // SAFETY: the word is alive, and only this thread uses it.
+                unsafe { word.write_volatile(0) };
+            }
+            reading
+        };
+        let event = Event::new(0, EventKind::Exit);
+        if when == When::Before {
+            track.anchor_by(cpu_ns);
+            track.push_in_segment(event);
+        } else {
+            track.push_in_segment(event);
+            track.anchor_by(cpu_ns);
+        }
+        assert!(track.is_steady());
+        let mut events = Vec::new();
+        consumer.drain(|event| events.push(event));
+        assert!(events.is_sorted_by_key(|event| event.ticks), "{events:?}");
+        events.iter().map(|event| (event.kind, event.flags, event.object)).collect()
+    }
+
+    #[test]
+    fn a_switch_while_the_thread_clock_is_read_leaves_no_segment_without_an_anchor() {
+        use EventKind::{Anchor, Exit};
+        assert_eq!(recorded(When::After, &[10]), [(Exit, SWITCHED, 0), (Anchor, 0, 10)]);
+        assert_eq!(
+            recorded(When::After, &[10, 11]),
+            [(Exit, SWITCHED, 0), (Anchor, 0, 10), (Anchor, SWITCHED, 11)]
+        );
+        assert_eq!(
+            recorded(When::Before, &[10, 11]),
+            [(Anchor, SWITCHED, 10), (Anchor, SWITCHED, 11), (Exit, 0, 0)]
+        );
     }
 }
