@@ -225,6 +225,11 @@ impl Layout {
         self.slots_within(limit / 16)
     }
 
+    /// Returns the layout with the slots of a process with this limit of its address space.
+    fn limited_to(self, limit: usize) -> Self {
+        Self { slots: self.slots_of_limited(limit), ..self }
+    }
+
     const fn slot_bytes(self) -> usize {
         (SLOT_HEAD + self.ring_events * size_of::<Slot>()).next_multiple_of(PAGE)
     }
@@ -247,13 +252,16 @@ unsafe impl Send for Area {}
 unsafe impl Sync for Area {}
 
 impl Area {
-    /// Makes an empty file an area without slots, and maps it for the lifetime of this process.
+    /// Makes an empty file an area without slots, and maps it for the lifetime of this process. If the
+    /// address space of this process is limited (`RLIMIT_AS`), the area can have fewer slots: see
+    /// [`Layout::slots_of_limited`].
     ///
     /// # Errors
     ///
     /// An error of the operating system: there is no space for the area.
     pub fn create(file: &File, layout: Layout) -> io::Result<Self> {
         allocate(file, 0, SLOTS_AT)?;
+        let layout = layout.limited_to(address_space());
         let area = Self { base: map(file, layout.bytes(layout.slots))?, layout };
         let header = area.header();
         // Relaxed: programs that map the area are started later.
@@ -314,10 +322,8 @@ impl Area {
             && slots <= MOST_SLOTS;
         // SAFETY: mapped above, and no other code has the address.
         unsafe { libc::munmap(front.base.as_ptr().cast(), SLOTS_AT) };
-        let layout = Layout { ring_events, slots };
-        let slots = layout.slots_of_limited(address_space());
-        let layout = Layout { slots, ..layout };
-        is_one.then(|| Some(Self { base: map(file, layout.bytes(slots)).ok()?, layout }))?
+        let layout = Layout { ring_events, slots }.limited_to(address_space());
+        is_one.then(|| Some(Self { base: map(file, layout.bytes(layout.slots)).ok()?, layout }))?
     }
 
     /// Removes the slots of a range from this process's memory, except those for which `is_used` returns

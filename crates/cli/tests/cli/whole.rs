@@ -149,3 +149,19 @@ fn a_program_that_changes_its_directory_is_recorded_with_those_that_it_starts() 
     let report = Run::in_dir(&scratch, &["trace", "report", "run.trace"]).well();
     assert!(report.contains("azekura"), "{report}");
 }
+
+/// Under a limit of the address space, the recorder and its program share less memory.
+#[test]
+fn a_command_with_limited_address_space_records() {
+    let scratch = Scratch::new();
+    let script = "ulimit -v 400000 && exec \"$0\" trace record -o run.trace -- \
+                  dd if=/dev/zero of=synced bs=1 count=1 conv=fsync";
+    let output = std::process::Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_azekura")])
+        .current_dir(scratch.path(""))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report = Run::in_dir(&scratch, &["trace", "report", "run.trace"]).well();
+    assert!(report.contains("fsync"), "{report}");
+}
