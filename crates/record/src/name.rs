@@ -31,7 +31,7 @@ pub(crate) const SIGNALS: [&str; 3] = ["futex", "condition", "semaphore"];
 /// A frame above the function that waits: recorded as marks directly before the wait, the innermost first.
 pub(crate) const CALLER: &str = "caller";
 /// Calls that are identified by their call site alone.
-const CALLS: [&str; 21] = [
+const CALLS: [&str; 26] = [
     CALLER,
     "join",
     "fsync",
@@ -52,6 +52,11 @@ const CALLS: [&str; 21] = [
     "flock",
     "semop",
     "sigwait",
+    "fcntl lock",
+    "lockf",
+    "mq_receive",
+    "mq_send",
+    "connect",
     "more call sites",
 ];
 

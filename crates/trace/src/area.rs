@@ -37,7 +37,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Magic number of the header, which changes with every change of the layout.
-pub const MAGIC: u64 = 0x415a_4b41_5245_4103;
+pub const MAGIC: u64 = 0x415a_4b41_5245_4104;
 /// Name of the area's file in the recorder's directory.
 pub const FILE: &str = "area";
 /// Environment variable with the recorder's directory.

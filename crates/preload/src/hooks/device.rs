@@ -201,3 +201,19 @@ transfer!(pwritev => pwritev_hook, PWRITEV = c"pwritev" as Pwrite, "r8", "x4";
     bytes: *const iovec, count: c_int, at: off_t);
 transfer!(pwritev64 => pwritev64_hook, PWRITEV64 = c"pwritev64" as Pwrite, "r8", "x4";
     bytes: *const iovec, count: c_int, at: off_t);
+
+next!(CONNECT: unsafe extern "C-unwind" fn(c_int, *const sockaddr, socklen_t) -> c_int = new(c"connect"));
+
+hook!(connect => connect_hook, "rcx", "x3");
+
+unsafe extern "C-unwind" fn connect_hook(
+    socket: c_int,
+    peer: *const sockaddr,
+    len: socklen_t,
+    from: usize,
+) -> c_int {
+    // SAFETY: as in `fsync_hook`.
+    watched(Called::Connect, socket as usize, from, || kind_of(socket), || unsafe {
+        CONNECT.get()(socket, peer, len)
+    })
+}

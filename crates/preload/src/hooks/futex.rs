@@ -18,8 +18,8 @@ type Syscall = unsafe extern "C" fn(c_long, c_long, c_long, c_long, c_long, c_lo
 
 next!(NEXT: Syscall = new(c"syscall"));
 
-// A futex call keeps its arguments in their order, with the call site in the place of the call number. All
-// other calls are passed on unchanged. The seventh argument stays on the stack.
+// The futex calls keep their arguments in their order, with the call site in the place of the call number.
+// All other calls are passed on unchanged. The seventh argument stays on the stack.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -30,9 +30,16 @@ extern "C" fn syscall() {
         "mov rdi, [rsp]",
         "jmp {futex}",
         "2:",
+        "cmp rdi, {several}",
+        "jne 3f",
+        "mov rdi, [rsp]",
+        "jmp {futex_of_several}",
+        "3:",
         "jmp {other}",
         number = const libc::SYS_futex,
+        several = const libc::SYS_futex_waitv,
         futex = sym futex,
+        futex_of_several = sym futex_of_several,
         other = sym other,
     )
 }
@@ -47,9 +54,16 @@ extern "C" fn syscall() {
         "mov x0, x30",
         "b {futex}",
         "2:",
+        "cmp x0, {several}",
+        "b.ne 3f",
+        "mov x0, x30",
+        "b {futex_of_several}",
+        "3:",
         "b {other}",
         number = const libc::SYS_futex,
+        several = const libc::SYS_futex_waitv,
         futex = sym futex,
+        futex_of_several = sym futex_of_several,
         other = sym other,
     )
 }
@@ -111,6 +125,28 @@ unsafe extern "C" fn futex(
     result
 }
 
+/// Records `futex_waitv`, a wait for one of several words, which are identified by their array. The first
+/// argument is the call site, the others are those of the system call.
+unsafe extern "C" fn futex_of_several(
+    from: usize,
+    words: c_long,
+    count: c_long,
+    flags: c_long,
+    timeout: c_long,
+    clock: c_long,
+    unused: c_long,
+) -> c_long {
+    // SAFETY: as in `other`.
+    let call = || unsafe { NEXT.get()(libc::SYS_futex_waitv, words, count, flags, timeout, clock, unused) };
+    if !is_on() {
+        return call();
+    }
+    let waiting = begun(Called::Futex, from, words as usize, WaitKind::Idle);
+    let result = call();
+    ended_by(waiting, result >= 0);
+    result
+}
+
 /// Returns `true` if the call wakes waiters. For a lock word, this is the last step of a release.
 fn is_wake(operation: c_int) -> bool {
     let command = operation & libc::FUTEX_CMD_MASK;
@@ -120,7 +156,8 @@ fn is_wake(operation: c_int) -> bool {
 /// Returns the kind of the wait, guessed by the expected value; `None` if the call does not wait.
 fn kind_of(operation: c_int, value: u32) -> Option<WaitKind> {
     match operation & libc::FUTEX_CMD_MASK {
-        libc::FUTEX_LOCK_PI => Some(WaitKind::Other),
+        libc::FUTEX_LOCK_PI | libc::FUTEX_LOCK_PI2 => Some(WaitKind::Other),
+        libc::FUTEX_WAIT_REQUEUE_PI => Some(WaitKind::Idle),
         libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET => {
             let is_locked = value == 2 || (value >> 31 == 1 && value != u32::MAX);
             Some(if is_locked { WaitKind::Other } else { WaitKind::Idle })

@@ -6,8 +6,8 @@ use crate::session::begins;
 use azekura_trace::WaitKind;
 use azekura_trace::area::Called;
 use libc::{
-    c_int, clockid_t, epoll_event, fd_set, nfds_t, pid_t, pollfd, rusage, sembuf, siginfo_t, sigset_t,
-    size_t, sockaddr, socklen_t, timespec, timeval, useconds_t,
+    c_char, c_int, c_uint, c_ulong, clockid_t, epoll_event, fd_set, mqd_t, nfds_t, off_t, pid_t, pollfd,
+    rusage, sembuf, siginfo_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval, useconds_t,
 };
 
 next!(POLL: unsafe extern "C-unwind" fn(*mut pollfd, nfds_t, c_int) -> c_int = new(c"poll"));
@@ -65,7 +65,7 @@ hook!(clock_nanosleep => clock_nanosleep_hook, "r8", "x4");
 hook!(usleep => usleep_hook, "rsi", "x1");
 
 /// Records `call` if the thread left its processor during it.
-fn idles(called: Called, object: usize, from: usize, call: impl FnOnce() -> c_int) -> c_int {
+fn idles<R>(called: Called, object: usize, from: usize, call: impl FnOnce() -> R) -> R {
     watched(called, object, from, || WaitKind::Idle, call)
 }
 
@@ -247,3 +247,69 @@ unsafe extern "C-unwind" fn sigtimedwait_hook(
     // SAFETY: as in `poll_hook`.
     idles(Called::Sigwait, 0, from, || unsafe { SIGTIMEDWAIT.get()(signals, info, timeout) })
 }
+
+type Control = unsafe extern "C-unwind" fn(c_int, c_int, c_ulong) -> c_int;
+type LockFile = unsafe extern "C-unwind" fn(c_int, c_int, off_t) -> c_int;
+
+/// Hooks `fcntl`, of which only the commands that wait for a lock are recorded, and `lockf`. With offsets of
+/// 64 bits, the functions with and without `64` in the name are equal.
+macro_rules! file_lock {
+    ($name:ident => $hook:ident, $next:ident: $type:ty = $symbol:literal as $called:ident,
+        $argument:ty, $($waits:pat_param)|+) => {
+        next!($next: $type = new($symbol));
+
+        hook!($name => $hook, "rcx", "x3");
+
+        unsafe extern "C-unwind" fn $hook(
+            file: c_int,
+            command: c_int,
+            argument: $argument,
+            from: usize,
+        ) -> c_int {
+            // SAFETY: as in `poll_hook`. An argument that the command does not have contains an arbitrary
+            // value, as in the C library's own function.
+            let call = || unsafe { $next.get()(file, command, argument) };
+            match command {
+                $($waits)|+ => idles(Called::$called, file as usize, from, call),
+                _ => call(),
+            }
+        }
+    };
+}
+
+/// The command of `lockf` that waits.
+const F_LOCK: c_int = 1;
+
+file_lock!(fcntl => fcntl_hook, FCNTL: Control = c"fcntl" as FcntlLock,
+    c_ulong, libc::F_SETLKW | libc::F_OFD_SETLKW);
+file_lock!(fcntl64 => fcntl64_hook, FCNTL64: Control = c"fcntl64" as FcntlLock,
+    c_ulong, libc::F_SETLKW | libc::F_OFD_SETLKW);
+file_lock!(lockf => lockf_hook, LOCKF: LockFile = c"lockf" as Lockf, off_t, F_LOCK);
+file_lock!(lockf64 => lockf64_hook, LOCKF64: LockFile = c"lockf64" as Lockf, off_t, F_LOCK);
+
+/// Hooks a function of message queues, recorded as `$called`.
+macro_rules! queue {
+    (
+        $name:ident => $hook:ident, $next:ident = $symbol:literal as $called:ident,
+        $intel:literal, $arm:literal;
+        ($($argument:ident: $type:ty),*) -> $result:ty
+    ) => {
+        next!($next: unsafe extern "C-unwind" fn(mqd_t, $($type),*) -> $result = new($symbol));
+
+        hook!($name => $hook, $intel, $arm);
+
+        unsafe extern "C-unwind" fn $hook(queue: mqd_t, $($argument: $type,)* from: usize) -> $result {
+            // SAFETY: as in `poll_hook`.
+            idles(Called::$called, queue as usize, from, || unsafe { $next.get()(queue, $($argument),*) })
+        }
+    };
+}
+
+queue!(mq_receive => mq_receive_hook, MQ_RECEIVE = c"mq_receive" as MqReceive, "r8", "x4";
+    (into: *mut c_char, len: size_t, priority: *mut c_uint) -> ssize_t);
+queue!(mq_timedreceive => mq_timedreceive_hook, MQ_TIMEDRECEIVE = c"mq_timedreceive" as MqReceive, "r9", "x5";
+    (into: *mut c_char, len: size_t, priority: *mut c_uint, until: *const timespec) -> ssize_t);
+queue!(mq_send => mq_send_hook, MQ_SEND = c"mq_send" as MqSend, "r8", "x4";
+    (message: *const c_char, len: size_t, priority: c_uint) -> c_int);
+queue!(mq_timedsend => mq_timedsend_hook, MQ_TIMEDSEND = c"mq_timedsend" as MqSend, "r9", "x5";
+    (message: *const c_char, len: size_t, priority: c_uint, until: *const timespec) -> c_int);

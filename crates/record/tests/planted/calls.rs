@@ -45,9 +45,23 @@ fn calls_that_send_wait_for_the_network_and_calls_that_wait_for_others_are_idle(
         ("semop", "semop in blocked"),
         ("sigtimedwait", "sigwait in blocked"),
         ("epoll_pwait", "epoll in blocked"),
+        ("fcntl", "fcntl lock in lock_byte"),
+        ("lockf", "lockf in lock_byte"),
+        ("description", "fcntl lock in lock_of_description"),
+        ("futex_waitv", "word_list, futex, waited for in wait_for_words"),
+        ("mq_receive", "mq_receive in blocked"),
+        ("mq_send", "mq_send in blocked"),
     ]
     .map(|(name, site)| (name, "blocked", site, WaitKind::Idle));
-    for (name, transaction, site, kind) in sends.into_iter().chain(idle) {
+    let others = [
+        ("connect", "blocked", "connect in connect_once", WaitKind::Network),
+        ("pi lock", "blocked", "pi_lock, futex, waited for in lock_in_kernel", WaitKind::Other),
+    ];
+    let has_queues = Path::new("/proc/sys/fs/mqueue").exists();
+    for (name, transaction, site, kind) in sends.into_iter().chain(idle).chain(others) {
+        if name.starts_with("mq_") && !has_queues {
+            continue; // a kernel without message queues
+        }
         // A thread that starts late may wait for no other one, so one right recording of three is enough.
         let mut told = String::new();
         let is_right = (0..3).any(|_| {

@@ -31,13 +31,18 @@ pub enum Called {
     Flock,
     Semop,
     Sigwait,
+    FcntlLock,
+    Lockf,
+    MqReceive,
+    MqSend,
+    Connect,
     Caller,
     /// All call sites that had no room in the table.
     More,
 }
 
 /// Names of the calls, by the number of [`Called`], from 1.
-const NAMES: [&str; 28] = [
+const NAMES: [&str; 33] = [
     "mutex",
     "spin lock",
     "rwlock",
@@ -64,6 +69,11 @@ const NAMES: [&str; 28] = [
     "flock",
     "semop",
     "sigwait",
+    "fcntl lock",
+    "lockf",
+    "mq_receive",
+    "mq_send",
+    "connect",
     "caller",
     "more call sites",
 ];
