@@ -3,23 +3,27 @@
 use crate::process;
 use azekura_trace::ReadError;
 use azekura_trace::area::{
-    Area, MAIN, OPERATIONS, ProcessSlot, SITES, UNKNOWN_START, flag, process_id, site_of,
+    Area, FOREIGN, MAIN, OPERATIONS, ProcessSlot, SITES, UNKNOWN_START, flag, process_id, site_of,
 };
 use azekura_trace::event::Event;
 use azekura_trace::file::{ClockSample, CpuSource, Encoder, SessionInfo, ThreadInfo, Trace};
-use azekura_trace::parts::{machine_cpu_ns, parse_maps, process_cpu_ns_of, sample};
+use azekura_trace::parts::{CpuQuotas, machine_cpu_ns, parse_maps, process_cpu_ns_of, sample};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::{Duration, Instant};
 
 /// Memory for one event when the recording is named at its end: about 75 bytes were measured for mutexes, and
 /// waits for condition variables take more.
 const BYTES_PER_EVENT: u64 = 128;
 /// The part of the memory that naming may take.
 const MEMORY_SHARE: u64 = 4;
+/// Least time between two readings of the CPU quotas. The last reading may be needed at the end: a control
+/// group is often removed as soon as its last process has ended.
+const QUOTAS_EVERY: Duration = Duration::from_millis(100);
 
 /// The recording of a process, in progress.
 #[derive(Debug)]
@@ -37,6 +41,8 @@ pub(crate) struct Spool {
     cpu_ns: u64,
     /// The recording ends before it has more events.
     most_events: u64,
+    /// The CPU quotas of the process, and the time of the last reading.
+    quotas: (CpuQuotas, Instant),
 }
 
 /// Sums over the drained events of a thread.
@@ -126,6 +132,8 @@ impl Spool {
             cpu_ns: 0,
             most_events: azekura_base::memory::limit()
                 .map_or(u64::MAX, |bytes| bytes / MEMORY_SHARE / BYTES_PER_EVENT),
+            // A process of another PID namespace is taken to be in the recorder's group.
+            quotas: (CpuQuotas::of((process & FOREIGN == 0).then_some(process)), Instant::now()),
         };
         let begun = clocks(slot, flag::RECORDS, &slot.begin).filter(|begun| begun.ticks >= since);
         let sample = begun.unwrap_or_else(|| spool.sample(slot));
@@ -212,6 +220,11 @@ impl Spool {
 
     /// Writes the events of one round of the drain.
     pub(crate) fn flush(&mut self, slot: &ProcessSlot) {
+        let (quotas, read_at) = &mut self.quotas;
+        if read_at.elapsed() >= QUOTAS_EVERY {
+            quotas.read();
+            *read_at = Instant::now();
+        }
         let sample = self.sample(slot);
         self.encoder.clock(&sample);
         self.write();
@@ -238,6 +251,8 @@ impl Spool {
         let missed = 2 * (u64::from(threads) + u64::from(waits));
         self.encoder.clock(&sample);
         machine_cpu_ns().into_iter().for_each(|ns| self.encoder.machine(ns));
+        self.quotas.0.read();
+        self.encoder.quota(self.quotas.0.strictest());
         if has_ended || end != End::Gone {
             self.encoder.end(self.threads.values().map(|told| told.lost).sum());
         }

@@ -59,6 +59,7 @@ fn trace() -> Trace {
         threads: (1..5).map(thread).collect(),
         modules: Vec::new(),
         machine_cpu_ns: None,
+        quota: None,
         switches: Switches::NotAsked,
         samples: Vec::new(),
         unrecorded_threads: 0,

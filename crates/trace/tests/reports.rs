@@ -6,7 +6,7 @@ mod common;
 
 use azekura_trace::WaitKind::{Device, Latch};
 use azekura_trace::event::{Event, EventKind};
-use azekura_trace::file::{CpuSample, Ending, Trace};
+use azekura_trace::file::{CpuQuota, CpuSample, Ending, Trace};
 use azekura_trace::report::{Format, ReportError, ReportOptions, diff, diff_files, report, report_file};
 use common::simulator::Duration::Exponential;
 use common::simulator::Machine;
@@ -102,6 +102,30 @@ fn busy_processors_do_not_explain_the_time_of_threads_that_hardly_run() {
     let (runs, hardly) = (told(END / 10), told(END / 1000));
     assert!(runs.contains("The processors are busy"), "{runs}");
     assert!(hardly.contains("off the processor without a probe"), "{hardly}");
+}
+
+/// Returns the report of a thread that runs for a quarter of 200 ms, under a quota that throttles its control
+/// group for `throttled` ns.
+fn under_quota(throttled: u64) -> String {
+    const END: u64 = 200_000_000;
+    let script = Script::default().enter(0, 1).anchor(0, 0).anchor(END, END / 4).switched().exit(END);
+    let mut trace = trace(END, &["get"], &["gate"], vec![script]);
+    trace.end.process_cpu_ns = END / 4;
+    trace.quota = Some(CpuQuota { millis: 250, throttled_ns: throttled });
+    text(&trace, &ReportOptions::default())
+}
+
+#[test]
+fn a_quota_that_throttles_the_threads_is_named_with_its_figures() {
+    let throttled = under_quota(150_000_000);
+    let sentence = "CPU quota of the control group (0.25 processors): the threads were throttled for 75 % of \
+                    the time in which they could run.";
+    assert!(throttled.contains(sentence), "{throttled}");
+    let figures = "CPU quota of the control group: 0.25 processors, threads throttled for 150";
+    assert!(throttled.contains(figures), "{throttled}");
+    // A quota that seldom throttles is not the reason for the time off the processors.
+    let free = under_quota(4_000_000);
+    assert!(free.contains("off the processor without a probe") && free.contains("0.25 processors"), "{free}");
 }
 
 #[test]

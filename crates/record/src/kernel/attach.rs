@@ -18,6 +18,7 @@ use azekura_trace::event::{Event, EventKind, SWITCHED};
 use azekura_trace::file::{
     ClockSample, CpuSource, Ending, Module, Name, SessionInfo, Switches, ThreadTrace, TimeSource, Trace,
 };
+use azekura_trace::parts::{CpuQuotas, processors};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -37,6 +38,7 @@ pub fn attach(process: u32, mut goes_on: impl FnMut() -> bool) -> Result<Trace, 
     let code = modules.iter().filter(|m| m.is_code).map(|m| m.module.base..m.module.base + m.module.len);
     let watch = Watch::start(process, code.collect())?;
     let begin = Snapshot::now(process);
+    let mut quotas = CpuQuotas::of(Some(process));
     let mut last = begin.clone();
     while goes_on() && !watch.is_full() {
         std::thread::sleep(Duration::from_millis(20));
@@ -47,14 +49,14 @@ pub fn attach(process: u32, mut goes_on: impl FnMut() -> bool) -> Result<Trace, 
         last = now;
     }
     let seen = watch.finish();
+    quotas.read();
     if seen.off.is_empty() && seen.steps.is_empty() {
         return Err(RecordError::NothingRecorded);
     }
     let mut last = Snapshot { ns: monotonic_ns().max(last.ns), ..last };
     last.name_new(&begin);
-    Ok(name(
-        TraceBuilder { process, modules: &modules, begin, end: last, sites: BTreeMap::new() }.trace(&seen),
-    ))
+    let builder = TraceBuilder { process, modules: &modules, begin, end: last, sites: BTreeMap::new() };
+    Ok(name(Trace { quota: quotas.strictest(), ..builder.trace(&seen) }))
 }
 
 /// CPU time and name of each thread at one instant.
@@ -164,7 +166,7 @@ impl TraceBuilder<'_> {
                 event_cost_ps: 0,
                 ticks_per_second: 1_000_000_000,
                 process_id: self.process,
-                processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+                processors: processors(),
                 started_wall_ns: 0,
                 label: format!("process {}", self.process),
             },
@@ -175,6 +177,7 @@ impl TraceBuilder<'_> {
             threads,
             modules: self.modules.iter().map(|m| m.module.clone()).collect(),
             machine_cpu_ns: None,
+            quota: None,
             switches: Switches::Recorded { lost: seen.lost },
             samples: Vec::new(),
             unrecorded_threads: 0,

@@ -254,6 +254,7 @@ mod tests {
             threads: vec![thread],
             modules: Vec::new(),
             machine_cpu_ns: None,
+            quota: None,
             switches: Switches::NotAsked,
             samples: Vec::new(),
             unrecorded_threads: 0,

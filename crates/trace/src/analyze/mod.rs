@@ -275,6 +275,7 @@ impl Work<'_> {
             switches: Preemption::of(&trace.switches, trace.threads.iter().map(|t| t.off.len() as u64).sum()),
             process_cpu_ns,
             machine_cpu_ns: self.machine_cpu_ns(),
+            quota: trace.quota,
             traced_cpu_ns: self.totals.thread_totals.iter().map(|thread| thread.cpu).sum(),
             event_cost_ns: trace.session.event_cost_ps as f64 / 1000.0,
             own_cost_ns,

@@ -6,7 +6,7 @@ use super::blame::{BlameSums, Holder};
 use super::pair::OpenSpan;
 use super::what_if::{Limit, Setting, what_if};
 use crate::WaitKind;
-use crate::file::Switches;
+use crate::file::{CpuQuota, Switches};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -55,6 +55,8 @@ pub struct Recorded {
     pub process_cpu_ns: u64,
     /// CPU time of the whole machine, including other processes; `None` if unknown.
     pub machine_cpu_ns: Option<u64>,
+    /// The CPU quota of the process's control group; `None` if it has none, or if this is unknown.
+    pub quota: Option<CpuQuota>,
     /// CPU time of the recorded threads between their first and last events.
     pub traced_cpu_ns: u64,
     /// Cost of an event, measured at the start.
@@ -452,9 +454,10 @@ impl Work<'_> {
 
     pub(super) fn what_if(&self) -> WhatIfRows {
         let trace = self.trace;
+        let quota = trace.quota.map_or(f64::INFINITY, |quota| quota.millis as f64 / 1e3);
         let setting = Setting {
             duration_ns: self.duration,
-            processors: trace.session.processors,
+            processors: f64::from(trace.session.processors.max(1)).min(quota),
             process_cpu_ns: trace.end.process_cpu_ns.saturating_sub(trace.begin.process_cpu_ns),
         };
         let what_if = what_if(&self.totals.thread_totals, &self.totals.uses, self.chosen, setting);

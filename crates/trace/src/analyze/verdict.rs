@@ -26,6 +26,9 @@ const SPINS: f64 = 0.20;
 const HERD: f64 = 0.5;
 /// Fraction of unexplained elapsed time off the processors from which on busy processors are the reason.
 const QUEUES: f64 = 0.10;
+/// Fraction of the recording, and of the time in which threads could run, from which on the throttled time of
+/// a control group may be the reason for time off the processors.
+const THROTTLED: f64 = 0.10;
 /// Largest ratio of the time that threads wait for busy processors to the CPU time that they get, because the
 /// scheduler gives each thread its turn. With a larger ratio, they wait for something else without a probe.
 /// On a machine with five runnable threads for each processor, a ratio of 22 was measured for threads that
@@ -66,6 +69,14 @@ pub enum Verdict {
         utilisation: f64,
         /// Fraction of all processors' time that the recorded process used.
         own: f64,
+    },
+    /// The CPU quota of the process's control group.
+    Quota {
+        /// The quota, as a number of processors.
+        processors: f64,
+        /// Fraction of the time in which the threads could run, running or throttled, in which they were
+        /// throttled.
+        throttled: f64,
     },
     /// Devices, network or the log.
     Io {
@@ -148,8 +159,14 @@ impl Verdict {
         let may_queue =
             row.other_ns.zip(row.cpu_ns).is_none_or(|(other_ns, cpu_ns)| other_ns / MOST_QUEUED <= cpu_ns);
         let queues_more = is_busy && may_queue && row.other_ns.is_some_and(|ns| ns > row.lock_wait_ns);
-        if let Some(lock) = Self::lock(analysis, is_busy).filter(|_| !queues_more) {
-            return lock;
+        let quota = Self::quota(analysis);
+        let throttled_more = quota.is_some() && row.other_ns.is_some_and(|ns| ns > row.lock_wait_ns);
+        let lock = Self::lock(analysis, is_busy || quota.is_some());
+        if let Some(lock) = lock.filter(|_| !queues_more && !throttled_more) {
+            return match (lock, quota) {
+                (Self::Lock { holder_off_cpu: true, .. }, Some(quota)) => quota,
+                (lock, _) => lock,
+            };
         }
         if let Some(spin) = Self::spin(analysis, row) {
             return spin;
@@ -157,7 +174,11 @@ impl Verdict {
         let share = |ns: u64| ns as f64 / row.elapsed_ns.max(1) as f64;
         // If other processes keep the processors busy, this matters only to an operation that waits for
         // processors.
-        let queues = may_queue && row.other_ns.is_none_or(|ns| share(ns) >= QUEUES);
+        let is_off = row.other_ns.is_none_or(|ns| share(ns) >= QUEUES);
+        let queues = may_queue && is_off;
+        if let Some(quota) = quota.filter(|_| is_off) {
+            return quota;
+        }
         if own >= BUSY || (is_busy && queues) {
             return Self::Cpu { utilisation, own };
         }
@@ -175,6 +196,17 @@ impl Verdict {
         let computing = computes.then_some(Self::Cpu { utilisation, own });
         let of_row = Self::waits(analysis, row).or(small).or(computing);
         of_row.or_else(|| Self::waits_of_all(analysis)).unwrap_or(Self::Nothing)
+    }
+
+    /// Returns the CPU quota, if threads were throttled for a large part of the time. Throttled time is a sum
+    /// over the processors, as CPU time is.
+    fn quota(analysis: &Analysis) -> Option<Self> {
+        let recorded = &analysis.recorded;
+        let quota = recorded.quota?;
+        let part = |of: u64| quota.throttled_ns as f64 / of.max(1) as f64;
+        let throttled = part(recorded.process_cpu_ns.saturating_add(quota.throttled_ns));
+        let is_large = throttled.min(part(recorded.duration_ns)) >= THROTTLED;
+        is_large.then_some(Self::Quota { processors: quota.millis as f64 / 1e3, throttled })
     }
 
     /// Returns the spin loop with most samples, if it takes a large part of the CPU time and of the
@@ -286,6 +318,11 @@ impl Verdict {
                 }
                 format!("The processors are busy ({used:.0} % used, {own:.0} % of it by this program).")
             }
+            Self::Quota { processors, throttled } => format!(
+                "CPU quota of the control group ({processors:.2} processors): the threads were throttled for \
+                 {:.0} % of the time in which they could run.",
+                throttled * 100.0
+            ),
             Self::Io { site, share, kind } => {
                 let what = match kind {
                     Some(WaitKind::Network) => "the network",

@@ -67,7 +67,8 @@ pub(crate) enum Limit {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting {
     pub(crate) duration_ns: u64,
-    pub(crate) processors: u32,
+    /// Number of processors that the process may use, at most its CPU quota.
+    pub(crate) processors: f64,
     pub(crate) process_cpu_ns: u64,
 }
 
@@ -83,7 +84,7 @@ pub(crate) fn what_if(threads: &[ThreadTotals], uses: &Uses, operation: u16, set
     let model = Model {
         throughput,
         // At least the processor time that the threads used was available to them.
-        processors: (f64::from(setting.processors.max(1)) - others).max(group.cpu as f64 / 1e9 / seconds),
+        processors: (setting.processors - others).max(group.cpu as f64 / 1e9 / seconds),
         stations: uses.stations(setting.duration_ns, throughput),
         group,
     };

@@ -20,6 +20,7 @@
 //! | 11 off | a thread's tag and its [`OffCpu`]s, delta-coded; after the thread |
 //! | 12 samples | [`CpuSample`]s of all threads |
 //! | 13 unrecorded | number of threads without a recording; at most once |
+//! | 14 quota | [`CpuQuota`]; at most once |
 //!
 //! From version 2 on, events are in *rounds*: in a round each thread has at most one block of events. Events
 //! of a later round happened later, except those that a thread wrote while the other rings were drained. So a
@@ -62,6 +63,7 @@ mod block {
     pub(super) const OFF: u8 = 11;
     pub(super) const SAMPLES: u8 = 12;
     pub(super) const UNRECORDED: u8 = 13;
+    pub(super) const QUOTA: u8 = 14;
     /// Bytes before a block's payload.
     pub(super) const HEAD: usize = 12;
 
@@ -191,6 +193,16 @@ pub enum Switches {
     },
 }
 
+/// The CPU quota of a control group that contains the process, and its effect during the recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "analyze", derive(serde::Serialize))]
+pub struct CpuQuota {
+    /// The quota in thousandths of a processor.
+    pub millis: u64,
+    /// Time for which the kernel throttled the group's threads, in nanoseconds, as a sum over the processors.
+    pub throttled_ns: u64,
+}
+
 /// Samples of a thread's program counter, taken at equal intervals of its CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CpuSample {
@@ -258,6 +270,8 @@ pub struct Trace {
     /// CPU time of the whole machine since its start, in nanoseconds, at the first and last reading; `None`
     /// if unknown.
     pub machine_cpu_ns: Option<(u64, u64)>,
+    /// The CPU quota that throttled the process most; `None` if it has none, or if this is unknown.
+    pub quota: Option<CpuQuota>,
     /// Presence of the kernel's records of switches.
     pub switches: Switches,
     /// Samples of the program counter, by thread; empty if there are none.

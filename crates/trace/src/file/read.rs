@@ -2,8 +2,8 @@
 
 use super::outline::Source;
 use super::{
-    ClockSample, CpuSample, CpuSource, Ending, MAGIC, Module, Name, OLDEST_VERSION, OffCpu, SessionInfo,
-    Switches, ThreadTrace, TimeSource, Trace, VERSION, block, codec,
+    ClockSample, CpuQuota, CpuSample, CpuSource, Ending, MAGIC, Module, Name, OLDEST_VERSION, OffCpu,
+    SessionInfo, Switches, ThreadTrace, TimeSource, Trace, VERSION, block, codec,
 };
 use crate::error::ReadError;
 use azekura_base::checksum::{crc32c, crc32c_append};
@@ -114,6 +114,7 @@ pub(super) struct Parts {
     threads: BTreeMap<u32, ThreadTrace>,
     modules: Vec<Module>,
     machine: Option<(u64, u64)>,
+    quota: Option<CpuQuota>,
     switches: Option<Switches>,
     samples: Vec<CpuSample>,
     unrecorded: u64,
@@ -145,6 +146,9 @@ impl Parts {
             (block::OFF, _) => self.take_off(input)?,
             (block::SAMPLES, _) => self.take_samples(input)?,
             (block::UNRECORDED, _) => self.unrecorded = number(input)?,
+            (block::QUOTA, _) => {
+                self.quota = Some(CpuQuota { millis: number(input)?, throttled_ns: number(input)? });
+            }
             (block::MACHINE, _) => {
                 let now = number(input)?;
                 self.machine = Some((self.machine.map_or(now, |(first, _)| first), now));
@@ -278,6 +282,7 @@ impl Parts {
             unrecorded_threads: self.unrecorded,
             modules: self.modules,
             machine_cpu_ns: self.machine,
+            quota: self.quota,
             switches: self.switches.unwrap_or_default(),
             samples: self.samples,
             ending,

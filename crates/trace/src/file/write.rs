@@ -1,8 +1,8 @@
 //! Encodes a recording as blocks in a buffer, which is written to a file or stays in memory.
 
 use super::{
-    ClockSample, CpuSample, CpuSource, MAGIC, Module, OffCpu, SessionInfo, Switches, ThreadTrace, VERSION,
-    block, codec,
+    ClockSample, CpuQuota, CpuSample, CpuSource, MAGIC, Module, OffCpu, SessionInfo, Switches, ThreadTrace,
+    VERSION, block, codec,
 };
 use crate::event::Event;
 use azekura_base::checksum::{crc32c, crc32c_append};
@@ -134,6 +134,16 @@ impl Encoder {
         self.block(block::MACHINE, |out| put_u64(out, cpu_ns));
     }
 
+    /// Writes the CPU quota of the process; nothing if there is none.
+    pub fn quota(&mut self, quota: Option<CpuQuota>) {
+        if let Some(CpuQuota { millis, throttled_ns }) = quota {
+            self.block(block::QUOTA, |out| {
+                put_u64(out, millis);
+                put_u64(out, throttled_ns);
+            });
+        }
+    }
+
     /// Writes the presence of the kernel's records of switches; nothing if they were not requested.
     pub fn switches(&mut self, switches: &Switches) {
         let (status, lost, reason) = match switches {
@@ -254,6 +264,7 @@ impl super::Trace {
             encoder.machine(first);
             encoder.machine(last);
         }
+        encoder.quota(self.quota);
         if !self.modules.is_empty() {
             encoder.modules(&self.modules);
         }

@@ -3,6 +3,7 @@
 
 use super::event_buffer::{self, EventBuffer};
 use super::plain_mutex::PlainMutex;
+use super::quota::CpuQuotas;
 use super::registry::{OPERATIONS, SITES};
 use super::session::SESSION;
 use super::{clock, machine, thread_state};
@@ -126,6 +127,7 @@ pub(super) struct Collector {
     sites_seen: *const Definition,
     operations_seen: *const Definition,
     kept: EventBuffer,
+    quotas: CpuQuotas,
 }
 
 // SAFETY: the two pointers are positions in the registries' lists of statics, which any thread may follow.
@@ -155,6 +157,7 @@ impl Collector {
             sites_seen: ptr::null(),
             operations_seen: ptr::null(),
             kept: EventBuffer::default(),
+            quotas: CpuQuotas::of(None),
         };
         collector.write();
         match collector.sink {
@@ -242,6 +245,8 @@ impl Collector {
         let lost = self.lost_before + self.rings.iter().map(|r| r.consumer.lost()).sum::<u64>();
         self.encoder.clock(&clock::sample(self.time));
         machine::cpu_ns().into_iter().for_each(|ns| self.encoder.machine(ns));
+        self.quotas.read();
+        self.encoder.quota(self.quotas.strictest());
         self.name_new();
         self.encoder.end(lost);
         self.write();

@@ -29,11 +29,17 @@ pub(super) fn process_id() -> u32 {
     if simulated().is_some() { 0 } else { std::process::id() }
 }
 
-/// Returns the number of processors.
-pub(super) fn processors() -> u32 {
-    match simulated() {
-        Some(machine) => machine.processors() as u32,
-        None => std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+/// Returns the number of processors that this process may use. A CPU quota of a control group does not reduce
+/// the number: see [`CpuQuotas`](super::quota::CpuQuotas).
+#[must_use]
+pub fn processors() -> u32 {
+    if let Some(machine) = simulated() {
+        return machine.processors() as u32;
+    }
+    match rustix::thread::sched_getaffinity(None) {
+        Ok(set) => set.count().max(1),
+        // The machine has more processors than the set can hold.
+        Err(_) => std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
     }
 }
 

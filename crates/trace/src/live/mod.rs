@@ -19,6 +19,7 @@ mod instance;
 mod machine;
 pub mod parts;
 mod plain_mutex;
+mod quota;
 mod recorder;
 mod registry;
 mod sample_counts;

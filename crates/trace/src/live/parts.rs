@@ -2,7 +2,8 @@
 
 pub use super::clock::{cpu_ns_of, process_cpu_ns_of, thread_id};
 pub use super::clock::{sample, ticks, time_source};
-pub use super::machine::{cpu_ns as machine_cpu_ns, parse_maps};
+pub use super::machine::{cpu_ns as machine_cpu_ns, parse_maps, processors};
+pub use super::quota::CpuQuotas;
 pub use super::sample_counts::SampleCounts;
 pub use super::sampler::Sampler;
 pub use super::session::session_info;

@@ -272,6 +272,14 @@ fn trust(analysis: &Analysis, out: &mut String) {
             .filter_map(|(used, by)| Some(format!("; processors {} busy {by}", percent(used?))))
             .collect::<String>()
     );
+    if let Some(quota) = r.quota {
+        let (millis, throttled) = (quota.millis as f64, time(quota.throttled_ns as f64));
+        let _ = writeln!(
+            out,
+            "  CPU quota of the control group: {:.2} processors, threads throttled for {throttled}.",
+            millis / 1e3
+        );
+    }
     let _ = writeln!(
         out,
         "  Own cost: {} events at {:.1} ns = {}{}.",

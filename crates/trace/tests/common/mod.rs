@@ -115,6 +115,7 @@ pub(crate) fn trace(duration: u64, operations: &[&str], sites: &[&str], threads:
         threads: threads.into_iter().enumerate().map(thread).collect(),
         modules: Vec::new(),
         machine_cpu_ns: None,
+        quota: None,
         switches: Switches::NotAsked,
         samples: Vec::new(),
         unrecorded_threads: 0,

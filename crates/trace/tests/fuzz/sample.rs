@@ -2,8 +2,8 @@
 
 use azekura_trace::event::{Event, EventKind};
 use azekura_trace::file::{
-    ClockSample, CpuSample, CpuSource, Ending, Module, Name, OffCpu, SessionInfo, Switches, ThreadTrace,
-    TimeSource, Trace,
+    ClockSample, CpuQuota, CpuSample, CpuSource, Ending, Module, Name, OffCpu, SessionInfo, Switches,
+    ThreadTrace, TimeSource, Trace,
 };
 
 /// Returns a recording of three threads; each has `events` events times the thread's number.
@@ -47,6 +47,7 @@ pub(crate) fn trace(events: u64) -> Trace {
         threads: (1..4).map(thread).collect(),
         modules: vec![Module { base: 0x5000, len: 4096, offset: 0, path: "/usr/bin/x".into() }],
         machine_cpu_ns: Some((7, 9)),
+        quota: Some(CpuQuota { millis: 1500, throttled_ns: 11 }),
         switches: Switches::Recorded { lost: 7 },
         unrecorded_threads: 5,
         samples: vec![CpuSample { tag: 1, address: 0x5010, site: 2, count: 300 }],
