@@ -90,7 +90,7 @@ pub struct Analysis {
     pub slowdown: Option<Slowdown>,
     /// CPU time of the process, as a fraction of its processors' time.
     pub cpu_utilisation: Option<f64>,
-    /// CPU time of the whole machine, as a fraction of its processors' time.
+    /// CPU time of all processes, as a fraction of the time of the processors that the process could use.
     pub machine_utilisation: Option<f64>,
     /// One row per operation, in descending order of time.
     pub operations: Vec<OperationRow>,
@@ -283,8 +283,8 @@ impl Work<'_> {
         }
     }
 
-    /// Returns the CPU time of the whole machine during the recording, if it is known; at least that of the
-    /// process.
+    /// Returns the CPU time of all processes during the recording, on the processors that the process could
+    /// use, if it is known; at least that of the process.
     pub(crate) fn machine_cpu_ns(&self) -> Option<u64> {
         let process = self.trace.end.process_cpu_ns.saturating_sub(self.trace.begin.process_cpu_ns);
         let (first, last) = self.trace.machine_cpu_ns?;

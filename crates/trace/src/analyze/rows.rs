@@ -53,7 +53,7 @@ pub struct Recorded {
     pub switches: Preemption,
     /// CPU time of the process.
     pub process_cpu_ns: u64,
-    /// CPU time of the whole machine, including other processes; `None` if unknown.
+    /// CPU time of all processes on the processors that the process could use; `None` if unknown.
     pub machine_cpu_ns: Option<u64>,
     /// The CPU quota of the process's control group; `None` if it has none, or if this is unknown.
     pub quota: Option<CpuQuota>,

@@ -15,7 +15,7 @@
 //! | 6 clock | [`ClockSample`]; one at the start, one with each drain, one at the end |
 //! | 7 end | number of all events and losses; the last block |
 //! | 8 modules | [`Module`]s; each such block replaces the previous one |
-//! | 9 machine | CPU time used by the whole machine; one at the start, one at the end |
+//! | 9 machine | CPU time of all processes on the usable processors; one at the start, one at the end |
 //! | 10 switches | [`Switches`]: presence of the kernel's records of switches; at most once |
 //! | 11 off | a thread's tag and its [`OffCpu`]s, delta-coded; after the thread |
 //! | 12 samples | [`CpuSample`]s of all threads |
@@ -267,8 +267,8 @@ pub struct Trace {
     pub unrecorded_threads: u64,
     /// Mapped files and their addresses, in recordings of other programs.
     pub modules: Vec<Module>,
-    /// CPU time of the whole machine since its start, in nanoseconds, at the first and last reading; `None`
-    /// if unknown.
+    /// CPU time of all processes since the machine's start, on the processors that the process could use, in
+    /// nanoseconds, at the first and last reading; `None` if unknown.
     pub machine_cpu_ns: Option<(u64, u64)>,
     /// The CPU quota that throttled the process most; `None` if it has none, or if this is unknown.
     pub quota: Option<CpuQuota>,

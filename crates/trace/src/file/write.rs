@@ -129,7 +129,8 @@ impl Encoder {
         });
     }
 
-    /// Writes the CPU time of the whole machine so far, in nanoseconds.
+    /// Writes the CPU time of all processes so far on the processors that the process can use, in
+    /// nanoseconds.
     pub fn machine(&mut self, cpu_ns: u64) {
         self.block(block::MACHINE, |out| put_u64(out, cpu_ns));
     }

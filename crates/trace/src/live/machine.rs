@@ -1,27 +1,36 @@
-//! CPU time of the machine and facts about this process from /proc, read at the start and the end of a
-//! recording, never by a probe.
+//! CPU time of the machine's processors and facts about this process from /proc, read at the start and the
+//! end of a recording, never by a probe.
 
 use crate::file::Module;
 use azekura_base::sync::machine::simulated;
+use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// Returns the CPU time that the whole machine has used since its start; `None` if the kernel does not report
-/// it. The kernel counts in steps of its user clock, 10 ms.
+/// Returns the CPU time that all processes have used since the machine's start on the processors that this
+/// process may use; `None` if the kernel does not report it. The kernel counts in steps of its user clock, 10
+/// ms.
 #[must_use]
 pub fn cpu_ns() -> Option<u64> {
     if simulated().is_some() {
         return Some(super::clock::process_cpu_ns()); // a simulated machine runs nothing else
     }
-    parse_stat(&std::fs::read_to_string("/proc/stat").ok()?)
+    let usable = sched_getaffinity(None).ok();
+    let is_usable = |number| usable.is_none_or(|set| number < CpuSet::MAX_CPU && set.is_set(number));
+    parse_stat(&std::fs::read_to_string("/proc/stat").ok()?, is_usable)
 }
 
-/// Returns the nanoseconds of user, nice, system, irq, softirq and steal of the first line; the unit is 1/100
-/// s on every Linux ABI.
-fn parse_stat(stat: &str) -> Option<u64> {
+/// Returns the nanoseconds of user, nice, system, irq, softirq and steal of the usable processors; the unit
+/// is 1/100 s on every Linux ABI.
+fn parse_stat(stat: &str, is_usable: impl Fn(usize) -> bool) -> Option<u64> {
     const TICK_NS: u64 = 10_000_000;
-    let first = stat.lines().next()?.strip_prefix("cpu ")?;
-    let fields: Vec<u64> = first.split_whitespace().map_while(|f| f.parse().ok()).take(8).collect();
-    let busy = fields.iter().enumerate().filter(|(i, _)| !matches!(i, 3 | 4)).map(|(_, n)| *n);
-    (fields.len() >= 4).then(|| busy.sum::<u64>().saturating_mul(TICK_NS))
+    let busy = |line: &str| {
+        let (number, fields) = line.strip_prefix("cpu")?.split_once(' ')?;
+        let number = number.parse().ok()?; // the first line is the sum over all processors
+        let fields: Vec<u64> = fields.split_whitespace().map_while(|f| f.parse().ok()).take(8).collect();
+        let busy = fields.iter().enumerate().filter(|(i, _)| !matches!(i, 3 | 4)).map(|(_, n)| *n);
+        (is_usable(number) && fields.len() >= 4).then(|| busy.sum::<u64>())
+    };
+    let sum = stat.lines().filter_map(busy).reduce(u64::saturating_add)?;
+    Some(sum.saturating_mul(TICK_NS))
 }
 
 /// Returns the number of this process; on a simulated machine always 0.
@@ -36,7 +45,7 @@ pub fn processors() -> u32 {
     if let Some(machine) = simulated() {
         return machine.processors() as u32;
     }
-    match rustix::thread::sched_getaffinity(None) {
+    match sched_getaffinity(None) {
         Ok(set) => set.count().max(1),
         // The machine has more processors than the set can hold.
         Err(_) => std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
@@ -64,11 +73,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_proc_stat_is_time_that_was_not_idle() {
-        let stat = "cpu  10 1 5 1000 50 2 3 4 0 0\ncpu0 1 2 3 4\n";
-        assert_eq!(parse_stat(stat), Some(250_000_000));
-        assert_eq!(parse_stat("intr 5"), None);
-        assert_eq!(parse_stat(""), None);
+    fn proc_stat_has_the_time_in_which_the_usable_processors_were_not_idle() {
+        let stat = "cpu  11 3 8 1004 50 2 3 4 0 0\ncpu0 10 1 5 1000 50 2 3 4 0 0\ncpu12 1 2 3 4\nintr 5\n";
+        assert_eq!(parse_stat(stat, |_| true), Some(310_000_000));
+        assert_eq!(parse_stat(stat, |number| number == 0), Some(250_000_000));
+        assert_eq!(parse_stat(stat, |number| number == 1), None);
+        assert_eq!(parse_stat("intr 5", |_| true), None);
+        assert_eq!(parse_stat("", |_| true), None);
         assert!(cpu_ns().is_none_or(|ns| ns > 0));
     }
 
