@@ -31,7 +31,7 @@ pub(crate) const SIGNALS: [&str; 3] = ["futex", "condition", "semaphore"];
 /// A frame above the function that waits: recorded as marks directly before the wait, the innermost first.
 pub(crate) const CALLER: &str = "caller";
 /// Calls that are identified by their call site alone.
-const CALLS: [&str; 26] = [
+const CALLS: [&str; 29] = [
     CALLER,
     "join",
     "fsync",
@@ -56,6 +56,9 @@ const CALLS: [&str; 26] = [
     "lockf",
     "mq_receive",
     "mq_send",
+    "msgrcv",
+    "msgsnd",
+    "sync_file_range",
     "connect",
     "more call sites",
 ];

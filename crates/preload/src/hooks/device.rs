@@ -8,7 +8,10 @@ use crate::next::next;
 use crate::session::is_on;
 use azekura_trace::WaitKind;
 use azekura_trace::area::Called;
-use libc::{c_int, c_void, iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{
+    c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t,
+    timespec,
+};
 
 type Sync = unsafe extern "C-unwind" fn(c_int) -> c_int;
 
@@ -213,7 +216,63 @@ unsafe extern "C-unwind" fn connect_hook(
     from: usize,
 ) -> c_int {
     // SAFETY: as in `fsync_hook`.
-    watched(Called::Connect, socket as usize, from, || kind_of(socket), || unsafe {
-        CONNECT.get()(socket, peer, len)
-    })
+    let call = || unsafe { CONNECT.get()(socket, peer, len) };
+    watched(Called::Connect, socket as usize, from, || kind_of(socket), call)
+}
+
+transfer!(preadv2 => preadv2_hook, PREADV2 = c"preadv2" as Pread, "r9", "x5";
+    into: *const iovec, count: c_int, at: off_t, flags: c_int);
+transfer!(preadv64v2 => preadv64v2_hook, PREADV64V2 = c"preadv64v2" as Pread, "r9", "x5";
+    into: *const iovec, count: c_int, at: off_t, flags: c_int);
+transfer!(pwritev2 => pwritev2_hook, PWRITEV2 = c"pwritev2" as Pwrite, "r9", "x5";
+    bytes: *const iovec, count: c_int, at: off_t, flags: c_int);
+transfer!(pwritev64v2 => pwritev64v2_hook, PWRITEV64V2 = c"pwritev64v2" as Pwrite, "r9", "x5";
+    bytes: *const iovec, count: c_int, at: off_t, flags: c_int);
+
+next!(RECVMMSG: unsafe extern "C-unwind" fn(c_int, *mut mmsghdr, c_uint, c_int, *mut timespec) -> c_int =
+    new(c"recvmmsg"));
+next!(SENDMMSG: unsafe extern "C-unwind" fn(c_int, *mut mmsghdr, c_uint, c_int) -> c_int = new(c"sendmmsg"));
+next!(SYNC_FILE_RANGE: unsafe extern "C-unwind" fn(c_int, off64_t, off64_t, c_uint) -> c_int =
+    new(c"sync_file_range"));
+
+hook!(recvmmsg => recvmmsg_hook, "r9", "x5");
+hook!(sendmmsg => sendmmsg_hook, "r8", "x4");
+hook!(sync_file_range => sync_file_range_hook, "r8", "x4");
+
+unsafe extern "C-unwind" fn recvmmsg_hook(
+    socket: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+    from: usize,
+) -> c_int {
+    // SAFETY: as in `fsync_hook`.
+    let call = || unsafe { RECVMMSG.get()(socket, messages, count, flags, timeout) };
+    watched(Called::Recv, socket as usize, from, || kind_of(socket), call)
+}
+
+unsafe extern "C-unwind" fn sendmmsg_hook(
+    socket: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    from: usize,
+) -> c_int {
+    // SAFETY: as in `fsync_hook`.
+    let call = || unsafe { SENDMMSG.get()(socket, messages, count, flags) };
+    watched(Called::Send, socket as usize, from, || kind_of(socket), call)
+}
+
+/// A call that need not wait for the device, unlike the other syncs.
+unsafe extern "C-unwind" fn sync_file_range_hook(
+    file: c_int,
+    at: off64_t,
+    len: off64_t,
+    flags: c_uint,
+    from: usize,
+) -> c_int {
+    // SAFETY: as in `fsync_hook`.
+    let call = || unsafe { SYNC_FILE_RANGE.get()(file, at, len, flags) };
+    watched(Called::SyncFileRange, file as usize, from, || WaitKind::Device, call)
 }

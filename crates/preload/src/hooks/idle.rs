@@ -6,8 +6,9 @@ use crate::session::begins;
 use azekura_trace::WaitKind;
 use azekura_trace::area::Called;
 use libc::{
-    c_char, c_int, c_uint, c_ulong, clockid_t, epoll_event, fd_set, mqd_t, nfds_t, off_t, pid_t, pollfd,
-    rusage, sembuf, siginfo_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval, useconds_t,
+    c_char, c_int, c_long, c_uint, c_ulong, c_void, clockid_t, epoll_event, fd_set, id_t, idtype_t, mqd_t,
+    nfds_t, off_t, pid_t, pollfd, rusage, sembuf, siginfo_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t,
+    timespec, timeval, useconds_t,
 };
 
 next!(POLL: unsafe extern "C-unwind" fn(*mut pollfd, nfds_t, c_int) -> c_int = new(c"poll"));
@@ -287,29 +288,69 @@ file_lock!(fcntl64 => fcntl64_hook, FCNTL64: Control = c"fcntl64" as FcntlLock,
 file_lock!(lockf => lockf_hook, LOCKF: LockFile = c"lockf" as Lockf, off_t, F_LOCK);
 file_lock!(lockf64 => lockf64_hook, LOCKF64: LockFile = c"lockf64" as Lockf, off_t, F_LOCK);
 
-/// Hooks a function of message queues, recorded as `$called`.
-macro_rules! queue {
+/// Hooks a function that may wait, recorded as `$called` for `$object`. The literals name the registers that
+/// pass the call site.
+macro_rules! idle {
     (
-        $name:ident => $hook:ident, $next:ident = $symbol:literal as $called:ident,
+        $name:ident => $hook:ident, $next:ident = $symbol:literal as $called:ident for $object:expr,
         $intel:literal, $arm:literal;
         ($($argument:ident: $type:ty),*) -> $result:ty
     ) => {
-        next!($next: unsafe extern "C-unwind" fn(mqd_t, $($type),*) -> $result = new($symbol));
+        next!($next: unsafe extern "C-unwind" fn($($type),*) -> $result = new($symbol));
 
         hook!($name => $hook, $intel, $arm);
 
-        unsafe extern "C-unwind" fn $hook(queue: mqd_t, $($argument: $type,)* from: usize) -> $result {
+        unsafe extern "C-unwind" fn $hook($($argument: $type,)* from: usize) -> $result {
             // SAFETY: as in `poll_hook`.
-            idles(Called::$called, queue as usize, from, || unsafe { $next.get()(queue, $($argument),*) })
+            idles(Called::$called, $object, from, || unsafe { $next.get()($($argument),*) })
         }
     };
 }
 
-queue!(mq_receive => mq_receive_hook, MQ_RECEIVE = c"mq_receive" as MqReceive, "r8", "x4";
-    (into: *mut c_char, len: size_t, priority: *mut c_uint) -> ssize_t);
-queue!(mq_timedreceive => mq_timedreceive_hook, MQ_TIMEDRECEIVE = c"mq_timedreceive" as MqReceive, "r9", "x5";
-    (into: *mut c_char, len: size_t, priority: *mut c_uint, until: *const timespec) -> ssize_t);
-queue!(mq_send => mq_send_hook, MQ_SEND = c"mq_send" as MqSend, "r8", "x4";
-    (message: *const c_char, len: size_t, priority: c_uint) -> c_int);
-queue!(mq_timedsend => mq_timedsend_hook, MQ_TIMEDSEND = c"mq_timedsend" as MqSend, "r9", "x5";
-    (message: *const c_char, len: size_t, priority: c_uint, until: *const timespec) -> c_int);
+idle!(mq_receive => mq_receive_hook, MQ_RECEIVE = c"mq_receive" as MqReceive for queue as usize, "r8", "x4";
+    (queue: mqd_t, into: *mut c_char, len: size_t, priority: *mut c_uint) -> ssize_t);
+idle!(mq_timedreceive => mq_timedreceive_hook,
+    MQ_TIMEDRECEIVE = c"mq_timedreceive" as MqReceive for queue as usize, "r9", "x5";
+    (queue: mqd_t, into: *mut c_char, len: size_t, priority: *mut c_uint, until: *const timespec) -> ssize_t);
+idle!(mq_send => mq_send_hook, MQ_SEND = c"mq_send" as MqSend for queue as usize, "r8", "x4";
+    (queue: mqd_t, message: *const c_char, len: size_t, priority: c_uint) -> c_int);
+idle!(mq_timedsend => mq_timedsend_hook,
+    MQ_TIMEDSEND = c"mq_timedsend" as MqSend for queue as usize, "r9", "x5";
+    (queue: mqd_t, message: *const c_char, len: size_t, priority: c_uint, until: *const timespec) -> c_int);
+idle!(msgrcv => msgrcv_hook, MSGRCV = c"msgrcv" as Msgrcv for queue as usize, "r9", "x5";
+    (queue: c_int, into: *mut c_void, len: size_t, kind: c_long, flags: c_int) -> ssize_t);
+idle!(msgsnd => msgsnd_hook, MSGSND = c"msgsnd" as Msgsnd for queue as usize, "r8", "x4";
+    (queue: c_int, message: *const c_void, len: size_t, flags: c_int) -> c_int);
+// The C library's own calls of `nanosleep` and `wait4` are not hooked.
+idle!(sleep => sleep_hook, SLEEP = c"sleep" as Sleep for 0, "rsi", "x1"; (seconds: c_uint) -> c_uint);
+idle!(pause => pause_hook, PAUSE = c"pause" as Sigwait for 0, "rdi", "x0"; () -> c_int);
+idle!(sigsuspend => sigsuspend_hook, SIGSUSPEND = c"sigsuspend" as Sigwait for 0, "rsi", "x1";
+    (signals: *const sigset_t) -> c_int);
+idle!(wait => wait_hook, WAIT = c"wait" as Waitpid for 0, "rsi", "x1"; (status: *mut c_int) -> pid_t);
+idle!(wait3 => wait3_hook, WAIT3 = c"wait3" as Waitpid for 0, "rcx", "x3";
+    (status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t);
+idle!(waitid => waitid_hook, WAITID = c"waitid" as Waitpid for 0, "r8", "x4";
+    (kind: idtype_t, id: id_t, info: *mut siginfo_t, options: c_int) -> c_int);
+idle!(__ppoll_chk => ppoll_chk_hook, PPOLL_CHK = c"__ppoll_chk" as Poll for 0, "r9", "x5";
+    (files: *mut pollfd, count: nfds_t, timeout: *const timespec, signals: *const sigset_t, size: size_t)
+    -> c_int);
+
+next!(EPOLL_PWAIT2:
+    unsafe extern "C-unwind" fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int =
+    new(c"epoll_pwait2"));
+
+hook!(epoll_pwait2 => epoll_pwait2_hook, "r9", "x5");
+
+unsafe extern "C-unwind" fn epoll_pwait2_hook(
+    epoll: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: *const timespec,
+    signals: *const sigset_t,
+    from: usize,
+) -> c_int {
+    begins(); // as in `epoll_hook`
+    // SAFETY: as in `poll_hook`.
+    let call = || unsafe { EPOLL_PWAIT2.get()(epoll, events, most, timeout, signals) };
+    idles(Called::Epoll, epoll as usize, from, call)
+}

@@ -35,7 +35,9 @@ static const char *const HOOKED[] = {
     "sendto", "sendmsg", "sendfile", "sendfile64", "waitpid", "wait4", "flock", "semop", "semtimedop",
     "sigwait", "sigwaitinfo", "sigtimedwait", "epoll_pwait", "__read_chk", "__pread_chk",
     "__pread64_chk", "__recv_chk", "__poll_chk", "fcntl", "fcntl64", "lockf", "lockf64", "mq_receive",
-    "mq_timedreceive", "mq_send", "mq_timedsend", "connect",
+    "mq_timedreceive", "mq_send", "mq_timedsend", "connect", "msgrcv", "msgsnd", "sleep", "pause",
+    "sigsuspend", "wait", "wait3", "waitid", "__ppoll_chk", "preadv2", "preadv64v2", "pwritev2",
+    "pwritev64v2", "recvmmsg", "sendmmsg", "sync_file_range",
 };
 
 static void pause_us(long us) {
@@ -183,10 +185,14 @@ static int blocked(void *second) {
         if (!strcmp(name, "connect")) failed = connect_once();
         if (!strcmp(name, "futex_waitv")) failed = wait_for_words();
         if (!strcmp(name, "pi lock")) failed = lock_in_kernel();
-        if (!strcmp(name, "waitpid")) {
+        if (!strcmp(name, "sleep") && i == 0) failed = sleep(1);
+        if (!strncmp(name, "wait", 4)) {
             pid_t child = fork();
             if (!child) pause_us(3000), _exit(0);
-            failed = waitpid(child, NULL, 0) != child;
+            siginfo_t ended;
+            if (!strcmp(name, "waitpid")) failed = waitpid(child, NULL, 0) != child;
+            if (!strcmp(name, "waitid")) failed = waitid(P_PID, child, &ended, WEXITED);
+            if (!strcmp(name, "wait")) failed = wait(NULL) < 0; // the other thread's child, perhaps
         }
         if (failed) return 1;
         pause_us(2000);

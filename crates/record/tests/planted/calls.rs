@@ -41,6 +41,9 @@ fn calls_that_send_wait_for_the_network_and_calls_that_wait_for_others_are_idle(
         .map(|name| (name, "sender", "send in send_part", WaitKind::Network));
     let idle = [
         ("waitpid", "waitpid in blocked"),
+        ("waitid", "waitpid in blocked"),
+        ("wait", "waitpid in blocked"),
+        ("sleep", "sleep in blocked"),
         ("flock", "flock in blocked"),
         ("semop", "semop in blocked"),
         ("sigtimedwait", "sigwait in blocked"),

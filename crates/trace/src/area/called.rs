@@ -35,6 +35,9 @@ pub enum Called {
     Lockf,
     MqReceive,
     MqSend,
+    Msgrcv,
+    Msgsnd,
+    SyncFileRange,
     Connect,
     Caller,
     /// All call sites that had no room in the table.
@@ -42,7 +45,7 @@ pub enum Called {
 }
 
 /// Names of the calls, by the number of [`Called`], from 1.
-const NAMES: [&str; 33] = [
+const NAMES: [&str; 36] = [
     "mutex",
     "spin lock",
     "rwlock",
@@ -73,6 +76,9 @@ const NAMES: [&str; 33] = [
     "lockf",
     "mq_receive",
     "mq_send",
+    "msgrcv",
+    "msgsnd",
+    "sync_file_range",
     "connect",
     "caller",
     "more call sites",
