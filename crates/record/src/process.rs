@@ -13,14 +13,20 @@ pub(crate) fn is_alive(process: u32) -> bool {
     let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) else { return false };
     // For a process of another user, the call fails with another error; such a process exists.
     let is_there = !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH));
-    is_there && !is_zombie(process)
+    let stat = || std::fs::read_to_string(format!("/proc/{process}/stat"));
+    is_there && stat().is_ok_and(|stat| !has_ended(&stat))
 }
 
-/// Returns `true` if the process has ended and its parent has not read its exit status.
-fn is_zombie(process: u32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return true };
+/// Returns `true` if a process with this `stat` file has ended and its parent has not read its exit status.
+/// The state of a process is that of its first thread, which may end before the other threads.
+fn has_ended(stat: &str) -> bool {
+    /// Number of fields between the state and the number of threads.
+    const BETWEEN: usize = 16;
     // The state follows the name, which is in parentheses and may contain any character.
-    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
+    let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    let is_zombie = fields.next().is_some_and(|state| state.starts_with(['Z', 'X']));
+    let threads: Option<u64> = fields.nth(BETWEEN).and_then(|threads| threads.parse().ok());
+    is_zombie && threads.is_none_or(|threads| threads <= 1)
 }
 
 /// Returns `true` if the process has this thread, or if this is unknown, as in [`is_alive`].
@@ -43,12 +49,23 @@ pub(crate) fn thread_name(process: u32, thread: u32) -> Option<String> {
 
 /// Returns the path of the program that the process runs.
 pub(crate) fn executable(process: u32) -> Option<PathBuf> {
-    std::fs::read_link(format!("/proc/{process}/exe")).ok()
+    of_any_thread(process, |directory| std::fs::read_link(directory.join("exe")).ok())
 }
 
 /// Returns the text of the process's `maps` file.
 pub(crate) fn maps(process: u32) -> Option<String> {
-    std::fs::read_to_string(format!("/proc/{process}/maps")).ok().filter(|text| !text.is_empty())
+    let read = |directory: &Path| std::fs::read_to_string(directory.join("maps")).ok();
+    of_any_thread(process, |directory| read(directory).filter(|text| !text.is_empty()))
+}
+
+/// Returns what `read` finds in the process's directory, or else in the directory of one of its threads:
+/// after the end of the first thread, the files of the process itself do not describe its memory.
+fn of_any_thread<R>(process: u32, read: impl Fn(&Path) -> Option<R>) -> Option<R> {
+    let directory = PathBuf::from(format!("/proc/{process}"));
+    read(&directory).or_else(|| {
+        let mut threads = std::fs::read_dir(directory.join("task")).ok()?.flatten();
+        threads.find_map(|thread| read(&thread.path()))
+    })
 }
 
 /// Returns the path of the program that the process runs, a newline, and the text of its `maps` file.
@@ -69,6 +86,16 @@ pub(crate) fn ignored_signals() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_has_not_ended_before_the_others() {
+        let stat = |state: &str, threads: u32| {
+            format!("77 (a Z) b) {state} 1 2 3 0 -1 4 5 6 7 8 9 10 11 12 20 0 {threads} 0 13 0 0\n")
+        };
+        assert!(has_ended(&stat("Z", 1)) && has_ended(&stat("X", 0)));
+        assert!(!has_ended(&stat("Z", 2)) && !has_ended(&stat("S", 1)) && !has_ended(""));
+        assert!(!has_ended(&std::fs::read_to_string("/proc/self/stat").unwrap()));
+    }
 
     #[test]
     fn signals_that_this_process_ignores_are_known() {

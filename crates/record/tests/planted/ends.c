@@ -19,8 +19,21 @@ static void *sleeper(void *unused) {
     for (;;)
         pthread_cond_wait(&never, &mutex);
 }
+static void *stayer(void *unused) {
+    for (int i = 0; i < 10; i++) {
+        pthread_mutex_lock(&busy_mutex);
+        work_us(20000);
+        pthread_mutex_unlock(&busy_mutex);
+    }
+    return NULL;
+}
 int main(int count, char **arguments) {
     pthread_t cancelled;
+    if (count > 1 && !strcmp(arguments[1], "without main")) {
+        for (int i = 0; i < 2; i++)
+            pthread_create(&cancelled, NULL, stayer, NULL);
+        pthread_exit(NULL); // the process ends with its last thread
+    }
     pthread_create(&cancelled, NULL, sleeper, NULL);
     run_one(4, leaver);
     pid_t child = fork();

@@ -126,6 +126,21 @@ fn the_number_of_ended_programs_does_not_grow_the_memory_that_is_shared() {
 }
 
 #[test]
+fn a_process_whose_first_thread_ends_is_recorded_to_the_end_of_the_others() {
+    let mut programs = turn();
+    let program = build("ends", &mut programs);
+    let place = directory();
+    let (_, status) = run(&program, &["without main".into()], place.path(), true);
+    assert_eq!(status.code(), Some(0), "{status}");
+    let trace = Trace::read(place.path().join("trace")).expect("a recording");
+    assert_eq!(trace.ending, Ending::Complete);
+    let analysis = Analysis::new(&trace, &AnalyzeOptions::default()).unwrap();
+    let stayers = analysis.operations.iter().find(|row| row.name == "stayer").expect("they were recorded");
+    // Each of two threads has the mutex for 10 * 20 ms.
+    assert!(stayers.executions == 2 && stayers.elapsed_ns >= 400_000_000, "{stayers:?}");
+}
+
+#[test]
 fn a_program_that_a_signal_ends_is_told_as_such() {
     let mut programs = turn();
     let program = build("ends", &mut programs);
