@@ -85,7 +85,7 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
     // Called on the thread that starts the program, because the kernel watches the processes that this thread
     // starts.
     let kernel = Kernel::watch(Target::Started, functions, launch.switches);
-    kernel.keep_samples(launch.delay.is_zero());
+    kernel.keep(launch.delay.is_zero());
     let refusals = kernel.refusals().to_vec();
     let begun = Instant::now();
     let started = command.spawn();
@@ -102,7 +102,7 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
         }
         signals.pass_on(&child);
         phase = phase.next(launch, begun.elapsed(), &mut recorder)?;
-        kernel.keep_samples(matches!(phase, Phase::On));
+        kernel.keep(matches!(phase, Phase::On));
         std::thread::sleep(Duration::from_millis(5));
     };
     let ran = begun.elapsed();

@@ -58,10 +58,10 @@ impl Kernel {
         self
     }
 
-    /// Starts or stops keeping samples of the program counter.
-    pub fn keep_samples(&self, keep: bool) {
+    /// Starts or stops keeping records, each at its first call.
+    pub fn keep(&self, keep: bool) {
         if let Some(watch) = &self.watch {
-            watch.keep_samples(keep);
+            watch.keep(keep);
         }
     }
 

@@ -5,10 +5,11 @@ use super::functions::{Function, Probe};
 use crate::error::RecordError;
 use perf_event::events::Software;
 use perf_event::{Builder, SampleFlag};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes of each ring for switches, and of each ring for a function. Halved while the kernel refuses the
 /// size.
@@ -56,7 +57,38 @@ pub enum Target {
 /// A watch in progress.
 pub struct Watch {
     drain: Drain<Records>,
-    is_sampling: Arc<AtomicBool>,
+    period: Arc<Period>,
+}
+
+/// The time of the recording, in ns of `CLOCK_MONOTONIC`. Records of other times are not kept, so that a long
+/// run of the program before or after the recording takes no memory.
+#[derive(Debug)]
+struct Period {
+    /// `u64::MAX` before the beginning.
+    since: AtomicU64,
+    /// `u64::MAX` before the end.
+    until: AtomicU64,
+}
+
+impl Default for Period {
+    fn default() -> Self {
+        Self { since: AtomicU64::new(u64::MAX), until: AtomicU64::new(u64::MAX) }
+    }
+}
+
+// Relaxed in both functions: times that publish no other data.
+impl Period {
+    /// Begins or ends the recording at `now`, unless it has begun or ended before.
+    fn set(&self, is_recording: bool, now: u64) {
+        let moment = if is_recording { &self.since } else { &self.until };
+        if moment.load(Relaxed) == u64::MAX && (is_recording || self.since.load(Relaxed) != u64::MAX) {
+            moment.store(now, Relaxed);
+        }
+    }
+
+    fn contains(&self, ns: u64) -> bool {
+        (self.since.load(Relaxed)..=self.until.load(Relaxed)).contains(&ns)
+    }
 }
 
 impl std::fmt::Debug for Watch {
@@ -79,10 +111,10 @@ impl Watch {
         switches: bool,
     ) -> Result<(Self, Option<RecordError>), RecordError> {
         let has_switches = switches || !functions.is_empty();
-        let is_sampling = Arc::new(AtomicBool::new(false));
-        let (most, sampling) = (most_records(BYTES_PER_RECORD), Arc::clone(&is_sampling));
-        let records = Records { has_switches, most, is_sampling: sampling, ..Records::default() };
-        let watch = Self { drain: Drain::start(records)?, is_sampling };
+        let period = Arc::<Period>::default();
+        let (most, of_records) = (most_records(BYTES_PER_RECORD), Arc::clone(&period));
+        let records = Records { has_switches, most, period: of_records, ..Records::default() };
+        let watch = Self { drain: Drain::start(records)?, period };
         let threads = target.threads()?;
         let mut refusal = None;
         for cpu in processors() {
@@ -101,10 +133,10 @@ impl Watch {
         Ok((watch, refusal))
     }
 
-    /// Starts or stops keeping samples.
-    pub(super) fn keep_samples(&self, keep: bool) {
-        // Relaxed: a flag that publishes no other data.
-        self.is_sampling.store(keep, Relaxed);
+    /// Starts or stops keeping records.
+    pub(super) fn keep(&self, keep: bool) {
+        let now = clock_gettime(ClockId::Monotonic);
+        self.period.set(keep, now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs());
     }
 
     /// Opens the samples, in user mode only: the kernel permits these to every user for the user's own
@@ -248,23 +280,24 @@ impl Switches {
         self.records.len()
     }
 
-    /// Returns the intervals off a processor, by thread.
+    /// Returns the intervals off a processor, by thread. A thread that is off a processor at the beginning or
+    /// at the end of the records is off it before the beginning, or after the end.
     pub(super) fn sorted(mut self) -> HashMap<u32, Vec<Off>> {
         // The sort is stable: the records of one processor at the same instant keep their order.
         self.records.sort_by_key(|(thread, ns, ..)| (*thread, *ns));
-        let mut off: HashMap<u32, Vec<Off>> = HashMap::new();
-        let mut left: Option<(u32, u64, bool)> = None;
-        for (thread, ns, came_back, preempted) in self.records {
-            match left {
-                _ if !came_back => left = Some((thread, ns, preempted)),
-                Some((who, begin, preempted)) if who == thread => {
-                    off.entry(thread).or_default().push(Off { begin, end: ns, preempted });
-                    left = None;
+        let of_thread = |records: &[(u32, u64, bool, bool)]| {
+            let (mut off, mut left) = (Vec::new(), Some((0, false)));
+            for &(_, ns, came_back, preempted) in records {
+                if !came_back {
+                    left = Some((ns, preempted));
+                } else if let Some((begin, preempted)) = left.take() {
+                    off.push(Off { begin, end: ns, preempted });
                 }
-                _ => {}
             }
-        }
-        off
+            off.extend(left.map(|(begin, preempted)| Off { begin, end: u64::MAX, preempted }));
+            (records[0].0, off)
+        };
+        self.records.chunk_by(|a, b| a.0 == b.0).map(of_thread).collect()
     }
 }
 
@@ -274,7 +307,7 @@ struct Records {
     switches: Switches,
     calls: Vec<(u32, Call)>,
     samples: HashMap<u32, HashMap<u64, u64>>,
-    is_sampling: Arc<AtomicBool>,
+    period: Arc<Period>,
     has_switches: bool,
     lost: u64,
     /// Number of switches and calls after which more are counted as lost.
@@ -284,13 +317,14 @@ struct Records {
 impl Sink for Records {
     fn take(&mut self, source: u32, kind: u32, misc: u16, bytes: &[u8]) {
         let is_full = self.most.is_some_and(|most| self.switches.len() + self.calls.len() >= most);
+        // A sample begins with the program counter.
+        let ns = u64_at(bytes, if source == SAMPLES { 16 } else { 8 });
         match kind {
+            record::SWITCH | record::SAMPLE if !self.period.contains(ns) => {}
             record::SWITCH | record::SAMPLE if is_full && source != SAMPLES => self.lost += 1,
             record::SWITCH => {
                 self.switches.take(misc, bytes);
             }
-            // Relaxed: the flag orders nothing else.
-            record::SAMPLE if source == SAMPLES && !self.is_sampling.load(Relaxed) => {}
             record::SAMPLE if source == SAMPLES => {
                 let (address, thread) = (u64_at(bytes, 0), u32_at(bytes, 12));
                 *self.samples.entry(thread).or_default().entry(address).or_default() += 1;
@@ -298,7 +332,7 @@ impl Sink for Records {
             // A lost sample does not count as a lost record.
             record::LOST if source == SAMPLES => {}
             record::SAMPLE => {
-                let (thread, ns) = (u32_at(bytes, 4), u64_at(bytes, 8));
+                let thread = u32_at(bytes, 4);
                 let (function, returns) = (source % RETURNS, source >= RETURNS);
                 self.calls.push((thread, Call { ns, function, returns }));
             }
@@ -332,6 +366,10 @@ mod tests {
     #[test]
     fn stretches_off_the_processor_are_put_together_from_two_processors_records() {
         let mut records = Records::default();
+        records.period.set(false, 10); // not begun
+        records.period.set(true, 100);
+        records.period.set(true, 120);
+        records.period.set(false, 150);
         let mut switch = |thread: u32, ns: u64, misc: u16| {
             let mut bytes = [0; 16];
             bytes[4..8].copy_from_slice(&thread.to_ne_bytes());
@@ -344,12 +382,19 @@ mod tests {
         switch(7, 140, record::MISC_OUT | record::MISC_PREEMPTED);
         switch(5, 130, 0);
         switch(7, 150, 0);
+        switch(8, 110, record::MISC_OUT);
+        // Before and after the recording.
+        switch(5, 90, record::MISC_OUT);
+        switch(8, 160, 0);
         records.take(SWITCHES, record::LOST, 0, &[3_u64.to_ne_bytes(), 9_u64.to_ne_bytes()].concat());
         records.take(SWITCHES, 77, 0, &[]);
         records.take(SWITCHES, record::SWITCH, 0, &[1]); // truncated
         let watched = records.sorted();
         assert_eq!(watched.off[&5], [Off { begin: 100, end: 130, preempted: false }]);
-        assert_eq!(watched.off[&7], [Off { begin: 140, end: 150, preempted: true }]);
+        let [before, preempted] =
+            [(0, 101, false), (140, 150, true)].map(|(begin, end, preempted)| Off { begin, end, preempted });
+        assert_eq!(watched.off[&7], [before, preempted], "it was off before its first record");
+        assert_eq!(watched.off[&8], [Off { begin: 110, end: u64::MAX, preempted: false }]);
         assert_eq!(watched.lost, 9);
     }
 }
