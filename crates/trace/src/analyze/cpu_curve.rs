@@ -3,11 +3,13 @@
 //! A *segment* is a sequence of events without a switch between them. The thread runs during the whole
 //! segment, so its CPU time is the clock plus a constant, which one anchor anywhere in the segment gives. If
 //! the thread left its CPU before it took an anchor, the constant is interpolated: the CPU time between the
-//! neighboring anchors that no segment explains is distributed evenly over the gaps between segments.
+//! neighboring anchors that no segment explains is distributed evenly over the gaps between segments. A gap
+//! has at most its own length of it, so that a short wait does not get the time of a long computation.
 
 use super::nearby::partition_point_from;
 use crate::event::{Event, EventKind};
 use crate::file::Calibration;
+use std::iter;
 
 /// CPU time as a function of time; empty if CPU time was not recorded.
 #[derive(Debug, Default)]
@@ -150,26 +152,45 @@ fn fill(
 ) {
     let length = |s: &Segment| ns(s.last) - ns(s.first);
     let ran: i64 = segments[from..until].iter().map(length).sum();
-    let end_before = match from.checked_sub(1) {
-        Some(i) => segments[i].offset.map(|offset| ns(segments[i].last) + offset),
-        None => before.map(|(_, cpu)| cpu as i64),
+    // Time and CPU time.
+    let end_before = match from.checked_sub(1).map(|i| &segments[i]) {
+        Some(s) => s.offset.map(|offset| (ns(s.last), ns(s.last) + offset)),
+        None => before.map(|(time, cpu)| (time as i64, cpu as i64)),
     };
-    let begin_after = segments.get(until).and_then(|s| s.offset.map(|offset| ns(s.first) + offset));
-    // CPU time per gap; there is one gap more than segments.
-    let gap = match (end_before, begin_after) {
-        (Some(before), Some(after)) => (after - before - ran).max(0) / (until - from + 1) as i64,
-        _ => 0,
+    let begin_after = segments.get(until).and_then(|s| Some((ns(s.first), ns(s.first) + s.offset?)));
+    // The CPU time of each gap; there is one gap more than segments.
+    let gaps = match (end_before, begin_after) {
+        (Some(before), Some(after)) => {
+            let ends = iter::once(before.0).chain(segments[from..until].iter().map(|s| ns(s.last)));
+            let begins = segments[from..until].iter().map(|s| ns(s.first)).chain([after.0]);
+            let lengths = begins.zip(ends).map(|(begin, end)| begin.saturating_sub(end).max(0));
+            let lengths: Vec<i64> = lengths.collect();
+            divided((after.1 - before.1 - ran).max(0), &lengths)
+        }
+        _ => vec![0; until - from],
     };
     let mut cpu = match (end_before, begin_after) {
-        (Some(before), _) => before,
-        (None, Some(after)) => after - ran,
+        (Some(before), _) => before.1,
+        (None, Some(after)) => after.1 - ran,
         (None, None) => 0,
     };
-    for segment in &mut segments[from..until] {
+    for (segment, gap) in segments[from..until].iter_mut().zip(gaps) {
         cpu += gap;
         segment.offset = Some(cpu - ns(segment.first));
         cpu += ns(segment.last) - ns(segment.first);
     }
+}
+
+/// Divides CPU time evenly between gaps, each of which has at most its own length of it.
+fn divided(cpu: i64, lengths: &[i64]) -> Vec<i64> {
+    let mut order: Vec<usize> = (0..lengths.len()).collect();
+    order.sort_by_key(|gap| lengths[*gap]);
+    let (mut parts, mut left) = (vec![0; lengths.len()], cpu);
+    for (done, gap) in order.into_iter().enumerate() {
+        parts[gap] = lengths[gap].min(left / (lengths.len() - done) as i64);
+        left -= parts[gap];
+    }
+    parts
 }
 
 #[cfg(test)]
@@ -221,6 +242,17 @@ mod tests {
         // 100 - 50 - 10 = 40 ns are left for two gaps.
         assert_eq!((0..4).map(|i| curve.at_event(i)).collect::<Vec<_>>(), [50, 70, 80, 100]);
         assert_eq!(curve.interpolated, 1);
+    }
+
+    #[test]
+    fn a_gap_has_no_more_cpu_time_than_it_is_long() {
+        // A wait from 110 to 120 without an anchor at its end, then a computation that is preempted.
+        let events =
+            [anchor(100, SWITCHED, 50), event(110, 0), event(120, SWITCHED), anchor(5000, SWITCHED, 1060)];
+        let curve = CpuCurve::new(&events, &calibration(), &mut CpuCarried::default());
+        assert_eq!((0..4).map(|i| curve.at_event(i)).collect::<Vec<_>>(), [50, 60, 70, 1060]);
+        assert_eq!(divided(90, &[50, 10, 40]), [40, 10, 40]);
+        assert_eq!(divided(90, &[30, 10, 20]), [30, 10, 20], "the clocks differ");
     }
 
     #[test]
