@@ -1,8 +1,9 @@
 //! Calls in which a thread waits for work from others, for another process, or for time to pass.
 
 use super::{hook, watched};
+use crate::local::quietly;
 use crate::next::next;
-use crate::session::begins;
+use crate::session::{begins, is_on, is_recording};
 use azekura_trace::WaitKind;
 use azekura_trace::area::Called;
 use libc::{
@@ -206,7 +207,11 @@ unsafe extern "C-unwind" fn wait4_hook(
 
 unsafe extern "C-unwind" fn flock_hook(file: c_int, operation: c_int, from: usize) -> c_int {
     // SAFETY: as in `poll_hook`.
-    idles(Called::Flock, file as usize, from, || unsafe { FLOCK.get()(file, operation) })
+    let call = |operation| unsafe { FLOCK.get()(file, operation) };
+    if operation & (libc::LOCK_NB | libc::LOCK_UN) != 0 {
+        return call(operation);
+    }
+    locks(Called::Flock, file, from, || call(operation | libc::LOCK_NB), || call(operation))
 }
 
 unsafe extern "C-unwind" fn semop_hook(set: c_int, steps: *mut sembuf, count: size_t, from: usize) -> c_int {
@@ -252,11 +257,32 @@ unsafe extern "C-unwind" fn sigtimedwait_hook(
 type Control = unsafe extern "C-unwind" fn(c_int, c_int, c_ulong) -> c_int;
 type LockFile = unsafe extern "C-unwind" fn(c_int, c_int, off_t) -> c_int;
 
-/// Hooks `fcntl`, of which only the commands that wait for a lock are recorded, and `lockf`. With offsets of
-/// 64 bits, the functions with and without `64` in the name are equal.
+/// Takes a lock of a file by `lock`. In a process that has recorded nothing yet, `tried` is called first,
+/// which does not wait: a lock that is not free starts the recording. (Processes with one thread wait for
+/// locks of files that other processes hold.)
+fn locks(
+    called: Called,
+    file: c_int,
+    from: usize,
+    tried: impl FnOnce() -> c_int,
+    lock: impl FnOnce() -> c_int,
+) -> c_int {
+    if is_on() && !is_recording() {
+        if quietly(tried) == 0 {
+            return 0;
+        }
+        begins();
+    }
+    idles(called, file as usize, from, lock)
+}
+
+/// Hooks `fcntl` or `lockf`, of which only the commands that wait for a lock are recorded. With offsets of 64
+/// bits, the functions with and without `64` in the name are equal.
 macro_rules! file_lock {
-    ($name:ident => $hook:ident, $next:ident: $type:ty = $symbol:literal as $called:ident,
-        $argument:ty, $($waits:pat_param)|+) => {
+    (
+        $name:ident => $hook:ident, $next:ident: $type:ty = $symbol:literal as $called:ident, $tried:ident;
+        $argument:ty
+    ) => {
         next!($next: $type = new($symbol));
 
         hook!($name => $hook, "rcx", "x3");
@@ -269,24 +295,35 @@ macro_rules! file_lock {
         ) -> c_int {
             // SAFETY: as in `poll_hook`. An argument that the command does not have contains an arbitrary
             // value, as in the C library's own function.
-            let call = || unsafe { $next.get()(file, command, argument) };
-            match command {
-                $($waits)|+ => idles(Called::$called, file as usize, from, call),
-                _ => call(),
+            let call = |command| unsafe { $next.get()(file, command, argument) };
+            match $tried(command) {
+                Some(tried) => locks(Called::$called, file, from, || call(tried), || call(command)),
+                None => call(command),
             }
         }
     };
 }
 
-/// The command of `lockf` that waits.
-const F_LOCK: c_int = 1;
+/// Returns the command of `fcntl` that tries to take a lock, for a command that waits for the lock.
+fn tried_by_fcntl(command: c_int) -> Option<c_int> {
+    match command {
+        libc::F_SETLKW => Some(libc::F_SETLK),
+        libc::F_OFD_SETLKW => Some(libc::F_OFD_SETLK),
+        _ => None,
+    }
+}
 
-file_lock!(fcntl => fcntl_hook, FCNTL: Control = c"fcntl" as FcntlLock,
-    c_ulong, libc::F_SETLKW | libc::F_OFD_SETLKW);
-file_lock!(fcntl64 => fcntl64_hook, FCNTL64: Control = c"fcntl64" as FcntlLock,
-    c_ulong, libc::F_SETLKW | libc::F_OFD_SETLKW);
-file_lock!(lockf => lockf_hook, LOCKF: LockFile = c"lockf" as Lockf, off_t, F_LOCK);
-file_lock!(lockf64 => lockf64_hook, LOCKF64: LockFile = c"lockf64" as Lockf, off_t, F_LOCK);
+/// Returns the command of `lockf` that tries to take a lock, for the command that waits for the lock.
+fn tried_by_lockf(command: c_int) -> Option<c_int> {
+    const F_LOCK: c_int = 1;
+    const F_TLOCK: c_int = 2;
+    (command == F_LOCK).then_some(F_TLOCK)
+}
+
+file_lock!(fcntl => fcntl_hook, FCNTL: Control = c"fcntl" as FcntlLock, tried_by_fcntl; c_ulong);
+file_lock!(fcntl64 => fcntl64_hook, FCNTL64: Control = c"fcntl64" as FcntlLock, tried_by_fcntl; c_ulong);
+file_lock!(lockf => lockf_hook, LOCKF: LockFile = c"lockf" as Lockf, tried_by_lockf; off_t);
+file_lock!(lockf64 => lockf64_hook, LOCKF64: LockFile = c"lockf64" as Lockf, tried_by_lockf; off_t);
 
 /// Hooks a function that may wait, recorded as `$called` for `$object`. The literals name the registers that
 /// pass the call site.

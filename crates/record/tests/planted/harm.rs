@@ -125,6 +125,24 @@ fn the_number_of_ended_programs_does_not_grow_the_memory_that_is_shared() {
     assert!(files < 20, "{files} files for the shell and the programs that run");
 }
 
+/// A process of one thread begins to record when it finds the lock taken. Its child finds the lock free.
+#[test]
+fn a_process_of_one_thread_that_waits_for_a_lock_of_a_file_is_recorded() {
+    let mut programs = turn();
+    let program = build("file_lock", &mut programs);
+    for (how, called) in [("fcntl", "fcntl lock"), ("flock", "flock")] {
+        let place = directory();
+        let (output, status) = run(&program, &[how.into()], place.path(), true);
+        assert_eq!((output.as_str(), status.code()), ("end\n", Some(0)), "{how}: {status}");
+        let files = std::fs::read_dir(place.path()).unwrap().flatten().map(|file| file.file_name());
+        let recordings: Vec<_> = files.filter(|name| name.to_string_lossy().starts_with("trace")).collect();
+        assert_eq!(recordings, ["trace"], "{how}");
+        let trace = Trace::read(place.path().join("trace")).expect("a recording");
+        let is_wait = |name: &str| name == format!("{called} in take");
+        assert!(trace.sites.values().any(|site| is_wait(&site.name)), "{how}: {:?}", trace.sites);
+    }
+}
+
 #[test]
 fn a_process_whose_first_thread_ends_is_recorded_to_the_end_of_the_others() {
     let mut programs = turn();
