@@ -98,6 +98,16 @@ fn the_demo_records_a_trace_that_trace_report_reads() {
     let page = ["trace", "report", "run.trace", "--format", "html", "-o", "run.html"];
     assert_eq!(Run::in_dir(&scratch, &page).well(), "");
     assert!(std::fs::read_to_string(scratch.path("run.html")).unwrap().contains("<html"));
+    // A report that fails leaves the previous one as it is.
+    let before = std::fs::read(scratch.path("run.html")).unwrap();
+    let typo = ["trace", "report", "run.trace", "--operation", "typo", "-o", "run.html"];
+    assert!(Run::in_dir(&scratch, &typo).refused().contains("typo"));
+    assert_eq!(std::fs::read(scratch.path("run.html")).unwrap(), before);
+    // A shorter report replaces a longer one.
+    std::fs::write(scratch.path("run.json"), vec![b'x'; json.len() + 100]).unwrap();
+    let shorter = ["trace", "report", "run.trace", "--format", "json", "-o", "run.json"];
+    assert_eq!(Run::in_dir(&scratch, &shorter).well(), "");
+    assert_eq!(std::fs::read_to_string(scratch.path("run.json")).unwrap(), json);
     for baseline in ["--baseline=0", "--baseline=nan", "--baseline=inf"] {
         let run = Run::in_dir(&scratch, &["trace", "report", "run.trace", baseline]);
         assert!(run.code == 2 && run.stderr.contains("greater than 0"), "{run:?}");

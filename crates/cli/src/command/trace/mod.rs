@@ -3,7 +3,7 @@
 mod record;
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -143,9 +143,30 @@ fn rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "the rate must be a number greater than 0".into())
 }
 
+/// A file with its previous content until the first bytes are written. A report that fails before, such as
+/// one about an unknown operation, leaves an existing file as it is.
+struct Replaced {
+    file: File,
+    is_begun: bool,
+}
+
+impl Write for Replaced {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !std::mem::replace(&mut self.is_begun, true) && self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
+        }
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
 fn write_file(path: &Path, report: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
-    let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
-    let mut out = BufWriter::new(file);
+    let file = File::options().write(true).create(true).truncate(false).open(path);
+    let file = file.with_context(|| format!("cannot create {}", path.display()))?;
+    let mut out = BufWriter::new(Replaced { file, is_begun: false });
     let failed = || format!("cannot write {}", path.display());
     report(&mut out).map_err(|error| match error.downcast_ref() {
         Some(ReportError::Write(_)) => error.context(failed()),
