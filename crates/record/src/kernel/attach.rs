@@ -34,7 +34,8 @@ pub fn attach(process: u32, mut goes_on: impl FnMut() -> bool) -> Result<Trace, 
     raise_open_files();
     let maps = std::fs::read_to_string(format!("/proc/{process}/maps"))
         .map_err(|source| RecordError::NoProcess { process, source })?;
-    let modules = modules(&maps);
+    // After the end of the first thread, the file of the process itself is empty.
+    let modules = modules(&crate::process::maps(process).unwrap_or(maps));
     let code = modules.iter().filter(|m| m.is_code).map(|m| m.module.base..m.module.base + m.module.len);
     let watch = Watch::start(process, code.collect())?;
     let begin = Snapshot::now(process);
@@ -67,6 +68,8 @@ struct Snapshot {
 }
 
 impl Snapshot {
+    /// Returns a snapshot without threads if the process has ended, also before its parent has read its exit
+    /// status.
     fn now(process: u32) -> Self {
         let of = |thread: i32| {
             let read =
@@ -74,7 +77,8 @@ impl Snapshot {
             let cpu = read("schedstat")?.split_whitespace().next()?.parse().ok()?;
             Some((thread.unsigned_abs(), (cpu, read("comm")?.trim_end().to_owned())))
         };
-        let threads = threads_of(process).unwrap_or_default();
+        let is_alive = crate::process::is_alive(process);
+        let threads = if is_alive { threads_of(process).unwrap_or_default() } else { Vec::new() };
         Self { ns: monotonic_ns(), threads: threads.into_iter().filter_map(of).collect() }
     }
 
@@ -343,6 +347,19 @@ mod tests {
         assert!(follows_call(&[0, 0xff, 0x15, 1, 2, 3, 4]), "call [rip + x]");
         assert!(!follows_call(&[0, 0, 0, 0, 0, 0xff, 0xe0]), "jmp rax");
         assert!(!follows_call(&[0; 7]) && !follows_call(&[]));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_has_no_threads_while_its_parent_does_not_wait() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let process = child.id();
+        let stat = || std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+        while !stat().contains(") Z ") {
+            std::thread::yield_now();
+        }
+        assert!(Snapshot::now(process).threads.is_empty());
+        child.wait().unwrap();
+        assert!(!Snapshot::now(std::process::id()).threads.is_empty());
     }
 
     #[test]
