@@ -9,7 +9,7 @@ use clap::Args;
 
 use crate::arguments::StoreArguments;
 use crate::format::escape::escaped;
-use crate::{Outcome, progress, show};
+use crate::{Outcome, logging, progress, show};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -42,6 +42,9 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
+        if self.repair {
+            logging::start_warnings()?; // as other commands that write to a log archive
+        }
         let open = if self.repair { StoreArguments::open_existing } else { StoreArguments::open_to_read };
         let db = open(store, &self.path)?;
         let bar = progress::pages();

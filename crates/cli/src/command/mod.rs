@@ -52,8 +52,9 @@ use crate::{Outcome, logging};
 
 /// Runs the requested command; without one, prints an overview.
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome> {
-    if let Some(Command::Load(_) | Command::Put(_) | Command::Delete(_) | Command::Backup(_)) =
-        arguments.command
+    if let Some(
+        Command::Load(_) | Command::Put(_) | Command::Delete(_) | Command::Backup(_) | Command::ChangeKey(_),
+    ) = arguments.command
     {
         logging::start_warnings()?; // for example of an archive that lacks changes
     }

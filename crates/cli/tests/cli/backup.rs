@@ -151,6 +151,9 @@ fn a_restore_to_a_time_leaves_out_later_changes() {
         "{after:?}"
     );
     run(&["put", "db", "t", "b", "archived"]).well();
+    gap(&["put", "db", "t", "c", "not archived"]).well();
+    let after = run(&["check", "db", "--repair"]);
+    assert!(after.code == 0 && after.stderr.contains("changed without its archive"), "{after:?}");
     let run = gap(&["restore", "b", "x", "--to-time", &time]);
     assert!(run.code == 2 && run.stderr.contains("--archive"), "{run:?}");
 }
