@@ -51,7 +51,8 @@ _SETTINGS = ("size_limit", "cull_limit", "eviction_policy", "statistics", "tag_i
 # The value of a key without a row.
 _NONE = object()
 # The transactions that a nested call joins. Asyncio tasks of one thread have different contexts: if a task
-# joined the transaction of another one, a rollback would undo the writes of both.
+# joined the transaction of another one, a rollback would undo the writes of both, and reads would return
+# changes that are not committed.
 _joined = contextvars.ContextVar("azekura.cache transactions", default=())
 
 
@@ -425,7 +426,7 @@ class Cache:
             raise Timeout(f"{self._directory}: another thread has written for {self._timeout} s")
         try:
             if store.tx is not None:
-                if all(tx is not store.tx for tx in _joined.get()):
+                if self._source(store) is not store.tx:
                     text = "another asyncio task of this thread is in a transaction; leave it before `await`"
                     raise azekura.Busy(f"{self._directory}: {text}")
                 # If only the inner block fails, the outer transaction does not keep half of its changes.
@@ -445,28 +446,31 @@ class Cache:
             store.lock.release()
 
     @staticmethod
-    def _own_tx(store):
-        """Returns the transaction of this thread, or None."""
-        if store.tx is not None and store.lock.acquire(blocking=False):
-            try:
-                return store.tx
-            finally:
-                store.lock.release()
-        return None
+    def _source(store):
+        """Returns the source of reads: the transaction that this call has joined; a snapshot if another
+        asyncio task of this thread is in a transaction, because a wait for it would not end; otherwise
+        None."""
+        if store.tx is None or not store.lock.acquire(blocking=False):
+            return None
+        try:
+            is_joined = store.tx is None or any(tx is store.tx for tx in _joined.get())
+            return store.tx if is_joined else store.db.snapshot()
+        finally:
+            store.lock.release()
 
     def _table(self, table):
-        """Returns `table` of the store: in the transaction of this thread, if there is one."""
+        """Returns `table` of the source of reads; without a source, each call is one transaction."""
         store = self._store
-        tx = self._own_tx(store)
-        return getattr(store, table) if tx is None else tx[getattr(store, table)]
+        source = self._source(store)
+        return getattr(store, table) if source is None else source[getattr(store, table)]
 
     def _batch(self, table, part, start, end, reverse):
         """Returns the first keys or items of a range, at most `_BATCH`. Outside a transaction, they come from
         a snapshot: with the locks of a scan, a writer could meet a conflict."""
         store = self._store
-        tx = self._own_tx(store)
+        source = self._source(store)
         with contextlib.ExitStack() as open_snapshot:
-            source = tx or open_snapshot.enter_context(store.db.snapshot())
+            source = source or open_snapshot.enter_context(store.db.snapshot())
             rows = getattr(source[getattr(store, table)], part)(start, end, reverse=reverse)
             return list(itertools.islice(rows, _BATCH))
 
@@ -558,7 +562,9 @@ class Cache:
 
     def _note_read(self, encoded):
         """Changes the order of eviction after a read, if it depends on reads."""
-        if self.eviction_policy in ("least-recently-used", "least-frequently-used"):
+        is_ordered_by_reads = self.eviction_policy in ("least-recently-used", "least-frequently-used")
+        store = self._store
+        if is_ordered_by_reads and self._source(store) in (None, store.tx):
             with self.transact(retry=True):
                 old = self._load(encoded)
                 if old is not None:
