@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import azekura
 import pytest
@@ -647,6 +648,21 @@ def test_a_task_does_not_join_the_transaction_of_another_task(tmp_path):
         entered = asyncio.Event()
         asyncio.run(main())
         assert list(cache) == ["old", "d", "e"]
+
+
+def test_a_skipped_row_keeps_no_cache_object(tmp_path, monkeypatch):
+    cache = Cache(tmp_path / "c")
+    cache.push(Renamed())
+    cache.push(1)
+    monkeypatch.delattr(sys.modules[__name__], "Renamed")
+    gc.disable()
+    try:
+        assert cache.pull()[1] == 1
+        reference = weakref.ref(cache)
+        del cache
+        assert reference() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.skipif(SUITE is None, reason="diskcache's own tests: scripts/python.sh --diskcache")

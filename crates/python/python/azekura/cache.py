@@ -758,7 +758,8 @@ class Cache:
                     try:
                         answer = record.answer((_key(encoded), record.value), expire_time, tag)
                     except Exception as error:
-                        failure = error if failure is None else failure
+                        if failure is None:
+                            failure = error.with_traceback(None)  # its frames would keep this cache
                         continue
                     if is_taken:
                         self._remove(encoded, record)
