@@ -251,9 +251,10 @@ impl Database {
             match ended {
                 Ok(ended) => return Ok(ended),
                 Err(error) => {
-                    tx.get().roll_back(py)?;
-                    let is_late = limit.is_some_and(|limit| began.elapsed() >= limit);
-                    if is_late || run == MOST_RUNS || !error.is_instance_of::<Conflict>(py) {
+                    // The error of the body is more informative than that of its rollback.
+                    let is_stuck = tx.get().roll_back(py).is_err();
+                    let is_last = run == MOST_RUNS || limit.is_some_and(|limit| began.elapsed() >= limit);
+                    if is_stuck || is_last || !error.is_instance_of::<Conflict>(py) {
                         return Err(error);
                     }
                 }

@@ -141,6 +141,28 @@ def test_a_body_error_leaves_transact_and_rolls_back(db):
     assert db.transact(lambda tx: len(tx.table("t"))) == 0
 
 
+def test_a_body_error_leaves_transact_although_a_thread_uses_the_transaction(db):
+    table = db.table("t")
+    holder = db.begin()
+    holder[table][b"a"] = b"1"
+    threads = []
+
+    def body(tx):
+        rows = tx[table]
+        threads.append(threading.Thread(target=lambda: rows.get(b"a")))
+        threads[0].start()
+        with pytest.raises(RuntimeError, match="another thread"):
+            while True:
+                tx.savepoint()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        db.transact(body)
+    holder.commit()
+    threads.pop().join()
+    gc.collect()
+
+
 def test_a_snapshot_does_not_change(db):
     table = db.table("t")
     table[b"a"] = b"1"
