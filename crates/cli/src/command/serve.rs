@@ -17,7 +17,7 @@ use clap::{Args, ValueEnum};
 use crate::arguments::{StoreArguments, limit_bytes, seconds, socket_address};
 use crate::logging::{self, LogFormat};
 use crate::store::read_short;
-use crate::{Outcome, signals};
+use crate::{Outcome, UsageError, signals};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -78,7 +78,7 @@ pub(crate) struct Serve {
     metrics: Option<SocketAddr>,
 
     /// Failures that an acknowledged write survives; with relaxed, a power loss can lose the last second,
-    /// always whole transactions (as Redis with appendfsync everysec)
+    /// always whole transactions (as Redis with appendfsync everysec). A node of a cluster needs full
     #[arg(long, value_enum, default_value_t)]
     durability: Durability,
 
@@ -169,6 +169,14 @@ impl Serve {
     }
 
     fn serve(&self, store: &StoreArguments) -> Result<Outcome> {
+        if self.cluster.is_some() && self.durability == Durability::Relaxed {
+            return Err(UsageError(
+                "--durability relaxed is not offered with --cluster: a power loss after the move of a leaf \
+                 could lose the whole leaf, or give it two owners"
+                    .to_owned(),
+            )
+            .into());
+        }
         let options = self.options()?;
         options.validate()?; // Before a store is created.
         // Before the store is opened, so that a signal in the meantime is not lost.

@@ -40,6 +40,16 @@ fn every_command_has_help_with_examples() {
     }
 }
 
+/// The log of a node must be synced when a move of a leaf is recorded: the other node forgets the leaf.
+#[test]
+fn a_node_of_a_cluster_needs_full_durability() {
+    let scratch = Scratch::new();
+    let arguments = ["serve", "a.azk", "--cluster", "cluster.toml", "--node", "0", "--durability", "relaxed"];
+    let run = Run::in_dir(&scratch, &arguments);
+    assert!(run.code == 2 && run.stderr.contains("not offered with --cluster"), "{run:?}");
+    assert!(!scratch.path("a.azk").exists(), "no store is created");
+}
+
 #[test]
 fn completions_and_manual_pages_know_every_command() {
     let scratch = Scratch::new();
