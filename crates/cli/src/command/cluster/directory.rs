@@ -1,5 +1,6 @@
 //! The directory of a cluster on this machine.
 
+use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -31,6 +32,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct ClusterDirectory {
     pub(super) dir: PathBuf,
     pub(super) members: Membership,
+    /// The node that has received the last request of [`ask_any`](Self::ask_any).
+    last_asked: Cell<Option<PeId>>,
 }
 
 /// Returns two unused addresses of this machine.
@@ -56,6 +59,10 @@ fn last_line(log: &str) -> String {
 }
 
 impl ClusterDirectory {
+    fn of(dir: &Path, members: Membership) -> Self {
+        Self { dir: dir.to_owned(), members, last_asked: Cell::default() }
+    }
+
     /// Returns `true` if there is a cluster in this directory.
     pub(super) fn is_at(dir: &Path) -> bool {
         dir.join(LIST).exists()
@@ -67,7 +74,7 @@ impl ClusterDirectory {
         }
         let members = Membership::read(&dir.join(LIST));
         let members = members.with_context(|| format!("cannot read {}", dir.join(LIST).display()))?;
-        Ok(Self { dir: dir.to_owned(), members })
+        Ok(Self::of(dir, members))
     }
 
     /// Checks that a new cluster would not take the place of a cluster without its list of members.
@@ -118,7 +125,7 @@ impl ClusterDirectory {
                 left: false,
             });
         }
-        let directory = Self { dir: dir.to_owned(), members: Membership::new(cluster, key, nodes)? };
+        let directory = Self::of(dir, Membership::new(cluster, key, nodes)?);
         directory.members.write(&dir.join(LIST))?;
         Ok(directory)
     }
@@ -126,7 +133,7 @@ impl ClusterDirectory {
     /// Returns the cluster with other members, unless they were changed concurrently.
     pub(super) fn with(&self, members: Membership) -> Result<Self> {
         FileMeta::new(&self.dir.join(LIST)).change(&members)?;
-        Ok(Self { dir: self.dir.clone(), members })
+        Ok(Self::of(&self.dir, members))
     }
 
     /// Returns a node of the cluster.
@@ -267,12 +274,71 @@ impl ClusterDirectory {
         Ok(())
     }
 
-    /// Sends the request to the first node that answers.
+    /// Sends the request to a node that serves requests, or else to the first node that answers. Begins with
+    /// the node of the last request, because a stopped process answers only at the time limit.
     pub(super) fn ask_any(&self, request: &[&[u8]]) -> Result<Reply> {
-        let member = self.members.nodes().iter().find(|member| ask::ask(member, &["PING"]).is_ok());
-        let member = member.with_context(|| {
+        let mut members: Vec<_> = self.members.nodes().iter().collect();
+        members.sort_by_key(|member| Some(member.pe) != self.last_asked.get());
+        let mut answering = None;
+        let serving = members.into_iter().find(|member| {
+            let Ok(status) = ask::ask(member, &["AZ.CLUSTER", "STATUS"]) else { return false };
+            answering.get_or_insert(*member);
+            ask::pairs(&status).get("failure").is_some_and(String::is_empty)
+        });
+        let member = serving.or(answering).with_context(|| {
             format!("no node answers; `azekura cluster start --dir {}` starts them", self.dir.display())
         })?;
+        self.last_asked.set(Some(member.pe));
         ask::ask(member, request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use super::*;
+
+    /// Starts a simulated node. Its status has this failure, and its reply to other requests is its number.
+    /// Returns it as a member, and the number of requests for its status.
+    fn node(number: u16, failure: &'static str) -> (Member, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("it listens");
+        let count = Arc::new(AtomicUsize::new(0));
+        let for_thread = Arc::clone(&count);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, mut request) = (stream.expect("a connection"), Vec::new());
+                while !request.ends_with(b"STATUS\r\n") && !request.ends_with(b"MAP\r\n") {
+                    let mut byte = [0];
+                    stream.read_exact(&mut byte).expect("a request");
+                    request.extend(byte);
+                }
+                let reply = if request.ends_with(b"MAP\r\n") {
+                    format!(":{number}\r\n")
+                } else {
+                    for_thread.fetch_add(1, SeqCst);
+                    format!("*2\r\n$7\r\nfailure\r\n${}\r\n{failure}\r\n", failure.len())
+                };
+                stream.write_all(reply.as_bytes()).expect("a client");
+            }
+        });
+        let from = (number == 0).then(String::new);
+        (Member { pe: PeId(number), address, clients: Some(address), from, left: false }, count)
+    }
+
+    #[test]
+    fn a_node_that_refuses_requests_is_asked_only_if_no_other_answers() {
+        let ((first, asked_first), (second, _)) = (node(0, "its store is lost"), node(1, ""));
+        let cluster = |members: Vec<Member>| {
+            ClusterDirectory::of(Path::new("x"), Membership::new(1, "k".into(), members).expect("fine"))
+        };
+        let ask = |cluster: &ClusterDirectory| cluster.ask_any(&[b"AZ.CLUSTER", b"MAP"]).expect("an answer");
+        let both = cluster(vec![first.clone(), second]);
+        assert_eq!((ask(&both), ask(&both)), (Reply::Integer(1), Reply::Integer(1)));
+        assert_eq!(asked_first.load(SeqCst), 1, "the second request goes to the node of the first one");
+        assert_eq!(ask(&cluster(vec![first])), Reply::Integer(0));
     }
 }
