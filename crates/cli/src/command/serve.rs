@@ -169,6 +169,7 @@ impl Serve {
     }
 
     fn serve(&self, store: &StoreArguments) -> Result<Outcome> {
+        // The records of moves must be synced, because the other node forgets the leaf.
         if self.cluster.is_some() && self.durability == Durability::Relaxed {
             return Err(UsageError(
                 "--durability relaxed is not offered with --cluster: a power loss after the move of a leaf \
