@@ -375,6 +375,10 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 fn leave(directory: &ClusterDirectory, pe: PeId, out: &mut dyn Write) -> Result<Outcome> {
     if directory.members.left().iter().any(|member| member.pe == pe) {
+        // An earlier command may have ended before it has stopped the process.
+        if directory.process(pe).is_some() {
+            return stop_process(directory, pe, out);
+        }
         bail!("node {} has left already", pe.0);
     }
     let member = directory.member(pe)?;

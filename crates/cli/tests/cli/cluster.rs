@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
@@ -353,6 +355,15 @@ fn a_node_leaves_and_the_others_have_what_it_had() {
     assert!(owners.len() >= 3 && owners.iter().all(|owner| owner != "1"), "{owners:?}");
     let again = leave("1");
     assert!(again.code == 1 && again.stderr.contains("node 1 has left already"), "{again:?}");
+    // The process of a node that has left may still run, if an earlier command was interrupted.
+    let mut process = Command::new("sleep").arg("1000").spawn().unwrap();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.id())).unwrap();
+    let start_time = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap();
+    fs::write(dir.join("node-1.pid"), format!("{} {start_time}\n", process.id())).unwrap();
+    let again = leave("1");
+    let _ = process.kill();
+    assert!(again.code == 0 && again.stdout.contains("node 1 has stopped"), "{again:?}");
+    assert_eq!(process.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
     // The node is not started with the others; a node that joins has the next number.
     cluster.run("stop", &[]);
     let started = cluster.run("start", &[]);
