@@ -44,7 +44,7 @@ impl Node {
         let done = if rows >= 0 && load.is_more_than(&self.options) {
             self.split(page).await.map(|right| {
                 // The transaction may have filled many leaves. Its client does not wait for all splits.
-                if let Some(right) = right.filter(|_| load.halves().1.is_more_than(&self.options)) {
+                if let Some(right) = right.filter(|right| self.is_too_full(*right)) {
                     self.spawn(move |node| Box::pin(async move { node.split_all(vec![page, right]).await }));
                 }
             })
@@ -56,6 +56,11 @@ impl Node {
         if let Err(error) = done {
             self.fail(&error);
         }
+    }
+
+    /// Returns `true` if a leaf is too full, by its known size.
+    fn is_too_full(&self, page: PageNo) -> bool {
+        self.state.borrow().loads.get(&page).is_some_and(|load| load.is_more_than(&self.options))
     }
 
     /// Returns `true` if a leaf that is too empty is compared with its neighbor after `rows` rows were added
