@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use azekura_fatbtree::sim::{Cluster, ClusterOptions, Faults};
 use azekura_fatbtree::{
-    BuildOptions, Clock, Error, KeyRange, Node, Options, PageNo, PeId, Placement, Protocol, Rng, Target, Work,
-    build,
+    BuildOptions, Clock, Error, KeyRange, Node, Options, PageNo, PeId, Placement, Protocol, Rng, Target,
+    Work, build,
 };
 
 const SOURCE: PeId = PeId(0);
