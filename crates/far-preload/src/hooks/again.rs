@@ -431,8 +431,7 @@ static SIGWAIT: Next<unsafe extern "C" fn(*const libc::sigset_t, *mut c_int) -> 
 
 static GETNAME: Next<unsafe extern "C" fn(libc::pthread_t, *mut c_char, size_t) -> c_int> =
     Next::new(c"pthread_getname_np");
-static SETNAME: Next<unsafe extern "C" fn(libc::pthread_t, Path) -> c_int> =
-    Next::new(c"pthread_setname_np");
+static SETNAME: Next<unsafe extern "C" fn(libc::pthread_t, Path) -> c_int> = Next::new(c"pthread_setname_np");
 
 /// # Safety
 ///
