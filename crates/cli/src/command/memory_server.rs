@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use azekura_far::{AuthKey, Server, ServerStats};
 use clap::Args;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::arguments::size;
 use crate::{Outcome, parent, show, signals};
@@ -31,6 +32,9 @@ a program with pages on this server only is then stopped.";
 
 /// Shortest interval of `--stats`.
 const SHORTEST: Duration = Duration::from_millis(50);
+/// Descriptors of the server for each program, and in addition to those of programs.
+const PER_PROGRAM: u64 = 2;
+const OTHERS: u64 = 64;
 
 /// Lend this machine's memory to programs on other machines
 #[derive(Args, Debug)]
@@ -74,6 +78,7 @@ impl MemoryServer {
         if let Some(pid) = self.with_parent {
             parent::end_with(pid)?;
         }
+        raise_descriptors(self.sessions);
         let mut signals = signals::to_stop()?;
         let mut setting =
             Server::builder().capacity(self.capacity).max_sessions(self.sessions).linger(self.linger);
@@ -109,6 +114,17 @@ impl MemoryServer {
         server.shutdown();
         print(&line(&stats));
         Ok(Outcome::Well)
+    }
+}
+
+/// Raises the limit of open files for this number of programs, as far as the hard limit allows it.
+fn raise_descriptors(sessions: usize) {
+    let limit = getrlimit(Resource::Nofile);
+    let needed = (sessions as u64).saturating_mul(PER_PROGRAM).saturating_add(OTHERS);
+    let allowed = limit.maximum.map_or(needed, |most| needed.min(most));
+    if limit.current.is_some_and(|current| current < allowed) {
+        // If it cannot be raised, fewer programs can connect.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), ..limit });
     }
 }
 

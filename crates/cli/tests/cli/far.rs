@@ -2,7 +2,7 @@
 //! cover the rest.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -68,18 +68,23 @@ fn a_memory_server_ends_with_the_process_that_started_it_even_when_it_is_stopped
     assert_eq!(ended, Ok(true), "the server, {server}, is still there");
 }
 
-/// Each program uses two descriptors of the server, so a few programs use them all.
-#[test]
-fn a_memory_server_without_free_descriptors_can_be_stopped() {
-    let script = r#"ulimit -n 24 && exec "$0" memory-server --listen 127.0.0.1:0"#;
+/// Starts a memory server under a limit of open files, given as options of `ulimit`. Also returns its
+/// address.
+fn server_under(limit: &str) -> (Child, String) {
+    let script = format!(r#"ulimit {limit} && exec "$0" memory-server --listen 127.0.0.1:0"#);
     let mut server = Command::new("sh")
-        .args(["-c", script, env!("CARGO_BIN_EXE_azekura")])
+        .args(["-c", &script, env!("CARGO_BIN_EXE_azekura")])
         .stdout(Stdio::piped())
         .spawn()
         .expect("there is a shell");
     let mut line = String::new();
     BufReader::new(server.stdout.take().expect("a pipe")).read_line(&mut line).expect("it speaks");
-    let address = line.trim().strip_prefix("listening on ").expect("its address");
+    let address = line.trim().strip_prefix("listening on ").expect("its address").to_owned();
+    (server, address)
+}
+
+/// Opens far memory at a server, at most 20 times. Each uses two descriptors of the server.
+fn programs(address: &str) -> Vec<FarMemory> {
     let open = || {
         FarMemory::builder()
             .bytes(1 << 20)
@@ -89,13 +94,13 @@ fn a_memory_server_without_free_descriptors_can_be_stopped() {
             .stall(Duration::from_secs(5))
             .build()
     };
-    let mut programs = Vec::new();
-    while programs.len() < 24
-        && let Ok(program) = open()
-    {
-        programs.push(program);
-    }
-    assert!((1..24).contains(&programs.len()), "{} programs", programs.len());
+    (0..20).map_while(|_| open().ok()).collect()
+}
+
+#[test]
+fn a_memory_server_without_free_descriptors_can_be_stopped() {
+    let (mut server, address) = server_under("-n 24");
+    let programs = programs(&address);
     let number = server.id().to_string();
     let sent = |signal: &str| Command::new("kill").args([signal, &number]).status().is_ok();
     assert!(sent("-TERM"));
@@ -104,7 +109,16 @@ fn a_memory_server_without_free_descriptors_can_be_stopped() {
     let ended = told.recv_timeout(Duration::from_secs(60));
     assert!(ended.is_ok() || sent("-KILL"));
     assert_eq!(ended, Ok(true), "the server does not end");
-    drop(programs);
+    assert!((1..20).contains(&programs.len()), "{} programs", programs.len());
+}
+
+#[test]
+fn a_memory_server_raises_its_limit_of_descriptors_for_its_programs() {
+    let (mut server, address) = server_under("-S -n 24");
+    let programs = programs(&address).len();
+    server.kill().expect("it runs");
+    server.wait().expect("it has ended");
+    assert_eq!(programs, 20);
 }
 
 #[test]
