@@ -94,13 +94,23 @@ unsafe fn transferred(
 ) -> ssize_t {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
-        if process == libc::getpid() || process == libc::gettid() {
+        if is_own(process) {
             each_part(others, number as usize, always);
         }
         each_part(own, count as usize, is_unserved);
         let lists = [reads(own, count as usize * 16), reads(others, number as usize * 16)];
         asked(&lists, || call(process, own, count, others, number, flags))
     }
+}
+
+/// Returns `true` if a number is that of this process or of one of its threads.
+fn is_own(process: pid_t) -> bool {
+    let kept = super::errno();
+    // SAFETY: the calls access no memory of this process, and no signal is sent.
+    let done =
+        unsafe { sys::call(libc::SYS_tgkill, [libc::getpid() as usize, process as usize, 0, 0, 0, 0]) };
+    super::fail(kept);
+    done == 0
 }
 
 macro_rules! transfers {

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,17 @@ static void check(const char *what, ssize_t done, const unsigned char *bytes, si
         printf("%s at %zu: %zd (%s), %d wrong\n", what, at, done, done < 0 ? strerror(errno) : "", wrong);
 }
 
+static int ends[2];
+
+/* Stores its number, and waits for a byte from the pipe. */
+static void *thread(void *number) {
+    char none;
+    *(pid_t *)number = gettid();
+    if (write(ends[1], "b", 1) != 1 || read(ends[0], &none, 1) != 1)
+        perror("pipe");
+    return NULL;
+}
+
 int main(void) {
     char name[64];
     block = malloc(BYTES), copy = malloc(BYTES);
@@ -50,6 +62,24 @@ int main(void) {
         check("fwrite", done, copy + at, at);
     }
     fclose(stream);
+    pthread_t other;
+    pid_t number = 0;
+    int to_thread[2], from_thread[2];
+    char begun;
+    if (pipe(to_thread) || pipe(from_thread))
+        return perror("pipe"), 1;
+    ends[0] = to_thread[0], ends[1] = from_thread[1];
+    pthread_create(&other, NULL, thread, &number);
+    if (read(from_thread[0], &begun, 1) != 1)
+        return perror("pipe"), 1;
+    for (size_t at = 350000; at + PART < BYTES; at += BYTES / 16 + 12345) {
+        struct iovec here = {near, PART}, there = {block + at, PART};
+        memset(near, 0, PART);
+        check("process_vm_readv of a thread", process_vm_readv(number, &here, 1, &there, 1, 0), near, at);
+    }
+    if (write(to_thread[1], "e", 1) != 1)
+        return perror("pipe"), 1;
+    pthread_join(other, NULL);
     int by_position = 0;
     for (size_t at = 1050000; at + PART < BYTES; at += BYTES / 16 + 12345) {
         unsigned long from = (uintptr_t)(block + at);
