@@ -566,6 +566,7 @@ pub(super) unsafe extern "C" fn syscall(
                 .or_else(|| super::limit::by_number(number, arguments))
                 .or_else(|| super::birth::by_number(number, arguments))
                 .or_else(|| super::queued::by_number(number, arguments))
+                .or_else(|| super::signal::by_number(number, arguments))
                 .or_else(|| super::number::by_number(number, arguments, call))
         };
         let done = if super::thread::is_ours() { None } else { by_number() };

@@ -139,7 +139,6 @@ fn given(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<[Given; 3]> {
         libc::SYS_getrusage => [Writes(b, size_of::<libc::rusage>()), NONE, NONE],
         libc::SYS_uname => [Writes(a, size_of::<libc::utsname>()), NONE, NONE],
         libc::SYS_sysinfo => [Writes(a, size_of::<libc::sysinfo>()), NONE, NONE],
-        libc::SYS_rt_sigprocmask => [Reads(b, 8), Writes(c, 8), NONE],
         _ => return None,
     })
 }

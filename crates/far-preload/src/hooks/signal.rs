@@ -4,8 +4,8 @@
 //! (`sigsuspend`, `ppoll`), handlers run with this mask, too.
 
 use crate::next::Next;
-use azekura_far::signals;
-use libc::{sigaction as Action, sigset_t};
+use azekura_far::{signals, sys};
+use libc::{c_long, sigaction as Action, sigset_t};
 use std::ffi::c_int;
 use std::{mem, ptr};
 
@@ -132,6 +132,36 @@ mask! {
     pthread_sigmask, PTHREAD_SIGMASK;
 }
 
+/// Returns a mask, as the word that the kernel reads, without SIGSEGV under the mechanism that uses it.
+fn without_held(mask: u64) -> u64 {
+    if signals::are_held() { mask & !(1 << (libc::SIGSEGV - 1)) } else { mask }
+}
+
+/// Executes `rt_sigprocmask` by its number, as `sigprocmask` does. The kernel changes the mask before it
+/// writes the previous one, so the call must not be repeated. Returns `None` for other numbers.
+///
+/// # Safety
+///
+/// The contract of the system call with this number.
+pub(super) unsafe fn by_number(number: c_long, [how, new, old, bytes, ..]: [usize; 6]) -> Option<c_long> {
+    if number != libc::SYS_rt_sigprocmask || bytes != size_of::<u64>() {
+        return None;
+    }
+    // SAFETY: the caller keeps the contract. The arguments may be far memory, and are accessed here.
+    unsafe {
+        let given = ptr::with_exposed_provenance::<u64>(new).as_ref().copied();
+        let unblocks = how as c_int == libc::SIG_UNBLOCK;
+        let given = given.map(|mask| if unblocks { mask } else { without_held(mask) });
+        let given = given.as_ref().map_or(0, |mask| ptr::from_ref(mask) as usize);
+        let mut before = 0_u64;
+        let done = sys::call(number, [how, given, (&raw mut before) as usize, bytes, 0, 0]);
+        if done == 0 && old != 0 {
+            ptr::with_exposed_provenance_mut::<u64>(old).write(before);
+        }
+        Some(done as c_long)
+    }
+}
+
 /// The mask of a call that waits, in ordinary memory: the word that the kernel reads, without SIGSEGV under
 /// the mechanism that uses it.
 pub(super) struct WaitMask {
@@ -146,8 +176,7 @@ impl WaitMask {
     pub(super) unsafe fn new(of: *const sigset_t) -> Self {
         // SAFETY: the caller keeps this function's contract.
         let word = unsafe { of.cast::<u64>().as_ref() }.copied().unwrap_or(0);
-        let kept = if signals::are_held() { 1 << (libc::SIGSEGV - 1) } else { 0 };
-        Self { is_null: of.is_null(), word: word & !kept }
+        Self { is_null: of.is_null(), word: without_held(word) }
     }
 
     /// Returns the address of the mask, as long as this value is not moved.

@@ -72,6 +72,9 @@ static int numbers(void)
     *poll = (struct pollfd){to, POLLOUT, 0};
     MUST(syscall(SYS_ppoll, poll, 1, NULL, NULL, 8) == 1 && poll->revents == POLLOUT);
     MUST(syscall(SYS_sched_getaffinity, 0, 128, bytes) > 0);
+    unsigned long mask = 1UL << (SIGUSR2 - 1), *before = (unsigned long *)far;
+    MUST(syscall(SYS_rt_sigprocmask, SIG_BLOCK, &mask, before, 8L) == 0 && !(*before & mask));
+    MUST(syscall(SYS_rt_sigprocmask, SIG_SETMASK, before, NULL, 8L) == 0);
     MUST(syscall(SYS_read, from, NULL, 0) == 0);
     MUST(syscall(SYS_write, to, (void *)8, 1) == -1 && errno == EFAULT);
     close(from), close(to), close(fd);
