@@ -368,8 +368,6 @@ again! {
         queue: c_int, message: Path, bytes: size_t, priority: libc::c_uint, until: *const libc::timespec
     ) -> c_int =
         [reads(message, bytes), reads(until, 16)];
-    mq_setattr(queue: c_int, new: *const libc::mq_attr, old: *mut libc::mq_attr) -> c_int =
-        [reads(new, size_of::<libc::mq_attr>()), filled(old)];
     mq_getattr(queue: c_int, to: *mut libc::mq_attr) -> c_int = [filled(to)];
     mq_unlink(name: Path) -> c_int = [text(name)];
     // Without `O_CREAT` the last two arguments are not read.
@@ -391,7 +389,6 @@ again! {
     mount(source: Path, target: Path, kind: Path, flags: libc::c_ulong, data: Path) -> c_int =
         [text(source), text(target), text(kind), text(data)];
     umount2(target: Path, flags: c_int) -> c_int = [text(target)];
-    adjtimex(time: *mut libc::timex) -> c_int = [filled(time)];
     clock_settime(clock: c_int, time: *const libc::timespec) -> c_int = [reads(time, 16)];
     timer_create(clock: c_int, event: *mut libc::sigevent, to: *mut libc::timer_t) -> c_int =
         [filled(event), filled(to)];

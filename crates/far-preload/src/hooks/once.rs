@@ -1,6 +1,7 @@
-//! System calls that deliver a result once (F1): the state of a child that has ended, a connection, a signal.
-//! If the kernel cannot write such a result into far memory, the result is lost, so the call cannot be
-//! repeated (`again`). The kernel gets ordinary memory, and the calling thread copies the result.
+//! System calls that deliver a result once (F1): the state of a child that has ended, a connection, a signal,
+//! the value that the call replaces. If the kernel cannot write such a result into far memory, the result is
+//! lost, so the call cannot be repeated (`again`). The kernel gets ordinary memory, and the calling thread
+//! copies the result.
 
 use super::again::{asked, filled, numbered, reads, writes};
 use super::fail;
@@ -92,6 +93,7 @@ type Usage = libc::rusage;
 type Interval = libc::itimerval;
 type Timer = libc::itimerspec;
 type Signals = libc::sigset_t;
+type Queue = libc::mq_attr;
 
 // Arguments that are constant in C are copied back unchanged.
 once! {
@@ -114,6 +116,8 @@ once! {
     setitimer(which: c_int, new: *mut Interval, old: *mut Interval) -> c_int = [new, old];
     timerfd_settime(fd: c_int, flags: c_int, new: *mut Timer, old: *mut Timer) -> c_int = [new, old];
     timer_settime(timer: libc::timer_t, flags: c_int, new: *mut Timer, old: *mut Timer) -> c_int = [new, old];
+    mq_setattr(queue: c_int, new: *mut Queue, old: *mut Queue) -> c_int = [new, old];
+    adjtimex(time: *mut libc::timex) -> c_int = [time];
     sigwaitinfo(set: *mut Signals, signal: *mut siginfo_t) -> c_int = [set, signal];
     sigtimedwait(set: *mut Signals, signal: *mut siginfo_t, time: *mut timespec) -> c_int =
         [set, signal, time];

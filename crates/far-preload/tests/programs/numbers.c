@@ -121,6 +121,8 @@ static int others(void)
         MUST(memset(bytes, 0, 9) && mq_receive(posix, bytes, 8192, priority) == 7);
         MUST(*priority == 5 && strcmp(bytes, "second") == 0);
         MUST(mq_getattr(posix, (struct mq_attr *)far) == 0);
+        struct mq_attr now = {.mq_flags = O_NONBLOCK}, *before = (struct mq_attr *)far;
+        MUST(mq_setattr(posix, &now, before) == 0 && before->mq_flags == 0);
         mq_close(posix);
     }
     uid_t *ids = (uid_t *)far;
