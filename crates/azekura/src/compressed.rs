@@ -19,13 +19,13 @@ const MAX_RATIO: u64 = 255;
 
 /// Marks a table with compressed values of type `V`. Needs the feature `compression`.
 ///
-/// Each value is one LZ4 block, which one write compresses and one read decompresses. So values of hundreds
-/// of bytes with repeated text become smaller; short values and random bytes do not. A value that does not
-/// become smaller is stored as it is, with one more byte. The smaller values also take less of the page cache,
-/// of the log and of backups.
+/// A write compresses the value to one LZ4 block, and each read decompresses it. Values of hundreds of bytes
+/// with repeated text become smaller; short values and random bytes do not. A value that does not become
+/// smaller is stored as it is, with one more byte. Smaller values also take less of the page cache, of the log
+/// and of backups.
 ///
-/// [`with_value`](crate::Table::with_value) and [`for_each`](crate::Table::for_each) lend the compressed bytes.
-/// The other calls return values of `V`.
+/// [`with_value`](crate::Table::with_value) and [`for_each`](crate::Table::for_each) lend the compressed
+/// bytes. The other calls return values of `V`.
 ///
 /// # Examples
 ///

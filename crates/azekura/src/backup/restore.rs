@@ -322,11 +322,7 @@ impl<'a> Restore<'a> {
 }
 
 /// Adds to a backup its base, and the bases of that base, if the caller has set them.
-fn add_bases<'r>(
-    rows: &mut Rows<'r>,
-    path: &Path,
-    mut bases: Vec<(Rows<'r>, PathBuf)>,
-) -> Result<(), Error> {
+fn add_bases<'r>(rows: &mut Rows<'r>, path: &Path, mut bases: Vec<(Rows<'r>, PathBuf)>) -> Result<(), Error> {
     let (mut oldest, mut path) = (rows.header(), path.to_path_buf());
     while oldest.base_id != 0 {
         let Some(at) = bases.iter().position(|(base, _)| base.header().id == oldest.base_id) else {

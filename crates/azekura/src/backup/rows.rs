@@ -183,7 +183,11 @@ impl<'r> Level<'r> {
             return self.take_own().map(|()| true);
         }
         let block = self.reader.block()?;
-        if self.is_in_table { self.read_in_table(block, base)? } else { self.read_outside(block)? }
+        if self.is_in_table {
+            self.read_in_table(block, base)?
+        } else {
+            self.read_outside(block)?
+        }
         Ok(false)
     }
 

@@ -95,9 +95,8 @@ impl<'a> View<'a> {
         let mut next = 0; // the next row of the leaf
         while corrected.used_bytes() < MOST_BATCH_BYTES {
             let key = (next < batch.len()).then(|| batch.key(next));
-            let comes_before = |other: &[u8]| {
-                key.is_none_or(|key| if is_ascending { other < key } else { other > key })
-            };
+            let comes_before =
+                |other: &[u8]| key.is_none_or(|key| if is_ascending { other < key } else { other > key });
             if let Some(entry) = changed.next_if(|entry| comes_before(entry.version().key())) {
                 push(&mut corrected, &entry);
                 continue;
