@@ -250,6 +250,11 @@ pub enum Refusal {
         /// The reason.
         reason: String,
     },
+    /// The request does not fit into a frame between nodes, and was not sent to the owner of its key.
+    TooLong {
+        /// Size of the request, in bytes.
+        bytes: usize,
+    },
 }
 
 /// A message between nodes.

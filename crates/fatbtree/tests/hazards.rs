@@ -123,6 +123,20 @@ fn a_leaf_too_large_for_a_message_is_split_and_the_part_with_the_key_moves() {
     assert_eq!(cluster.verify(), Vec::<String>::new());
 }
 
+#[test]
+fn a_request_too_long_for_a_message_is_refused_only_if_another_node_owns_the_key() {
+    let cluster = started(7, options(2));
+    let node = cluster.running(SOURCE);
+    for (key, is_own) in [(1_u8, true), (200, false)] {
+        let (node, work) = (Rc::clone(&node), Work::Put(vec![key; (8 << 20) + 1]));
+        let written = cluster.wait(async move { node.write([key], work).await });
+        match is_own {
+            true => assert!(written.is_ok(), "{written:?}"),
+            false => assert!(matches!(written, Err(Error::TooLong { .. })), "{written:?}"),
+        }
+    }
+}
+
 /// A write that waits for a leaf may find the leaf split when it gets the lock. Its key is then in the other
 /// half, which may already be moving. So fences are compared under the lock (NODE-1).
 #[test]

@@ -30,8 +30,8 @@ pub struct Rows {
     pub rest: Option<KeyRange>,
 }
 
-/// Maximum size of a request in bytes: half a frame, which leaves space for the other fields of the message.
-const MOST_REQUEST_BYTES: usize = frame::MAX_BYTES / 2;
+/// Maximum size of a request to another node in bytes: half a frame, which leaves space for the other fields of the message.
+pub(super) const MOST_REQUEST_BYTES: usize = frame::MAX_BYTES / 2;
 
 /// Longest and shortest pause before a lost request is sent again. Each pause is twice the previous one.
 const MOST_PAUSE: Duration = Duration::from_millis(100);
@@ -104,10 +104,6 @@ impl Node {
     /// transaction was rolled back. [`Error::Elsewhere`], [`Error::Left`], [`Error::NotMoved`],
     /// [`Error::TooLong`]: the request is refused.
     pub async fn call(&self, target: Target, work: Work) -> Result<(Answer, Option<RouteEntry>), Error> {
-        let bytes = work.bytes();
-        if bytes > MOST_REQUEST_BYTES {
-            return Err(Error::TooLong { bytes, most: MOST_REQUEST_BYTES });
-        }
         let timeout = self.timeout_of(&work);
         let begun = self.world.clock.now();
         let deadline = begun + timeout;
@@ -155,6 +151,9 @@ impl Node {
                     return Err(Error::Store { pe, reason });
                 }
                 Some(Reply { result: Err(Refusal::Elsewhere), .. }) => return Err(Error::Elsewhere),
+                Some(Reply { result: Err(Refusal::TooLong { bytes }), .. }) => {
+                    return Err(Error::TooLong { bytes, most: MOST_REQUEST_BYTES });
+                }
                 Some(Reply { result: Err(Refusal::Ended { reason, .. }), .. }) => {
                     return Err(Error::Ended { reason });
                 }

@@ -23,6 +23,7 @@ use crate::index::{Choice, Route};
 use crate::key::{KeyRange, Target};
 use crate::leaf::RouteEntry;
 use crate::message::{Answer, Find, Message, Refusal, Work};
+use crate::node::client_request::MOST_REQUEST_BYTES;
 use crate::node::{Asked, Node, RunError};
 use crate::page_service::Access;
 
@@ -178,6 +179,9 @@ impl Node {
         if let Some(reason) = self.trouble_with(route.to.pe) {
             return self.away(find, route.to.pe, reason);
         }
+        if self.refuse_too_long(find) {
+            return;
+        }
         self.count(|counts| counts.sent_on += 1);
         if from != self.me && find.floor > 0 {
             self.correct(from, &find.target);
@@ -189,11 +193,25 @@ impl Node {
         self.send(route.to.pe, &Message::Find(find.clone()));
     }
 
+    /// Refuses a request that does not fit into a frame between nodes. Returns `true` if the request was
+    /// refused.
+    fn refuse_too_long(&self, find: &Find) -> bool {
+        let bytes = find.work.bytes();
+        let is_too_long = bytes > MOST_REQUEST_BYTES;
+        if is_too_long {
+            self.answer(find.id.origin, find.id, Err(Refusal::TooLong { bytes }), None, find.hops);
+        }
+        is_too_long
+    }
+
     /// Executes [`Work::AtNode`] if this is its node, otherwise sends it to that node.
     async fn at_node(&self, pe: PeId, mut find: Find) {
         if pe != self.me {
             if let Some(reason) = self.trouble_with(pe) {
                 return self.away(&find, pe, reason);
+            }
+            if self.refuse_too_long(&find) {
+                return;
             }
             find.hops += 1;
             self.note_sent(find.id, pe);
