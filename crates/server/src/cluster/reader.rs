@@ -86,8 +86,29 @@ impl Reader {
             }
             Ok(_) => Err(refusal(Error::Protocol).into()),
             Err(error @ Error::Ended { .. }) => Err(self.over(refusal(error))),
-            Err(error) => Err(failed_read(error).into()),
+            Err(error) => {
+                if matches!(error, Error::Unknown { .. }) {
+                    self.close_at(id, first);
+                }
+                Err(failed_read(error).into())
+            }
         }
+    }
+
+    /// Closes the snapshot at the owner of a target, after a request without an answer: the owner may have
+    /// opened the snapshot. Does not wait.
+    fn close_at(&self, id: TransactionId, target: Target) {
+        self.node.tell(move |here| {
+            Box::pin(async move {
+                // The limit 0 reads no rows; the answer contains the leaf with its node.
+                let within = LeafRange { low: Key::new(), high: Some(Key::new()) };
+                let leaf = here.node.call(target.clone(), Work::Rows { within, limit: 0 }).await;
+                if let Ok((_, Some(RouteEntry { pe, .. }))) = leaf {
+                    let end = Work::End { id, coordinator: pe, is_commit: false };
+                    drop(here.node.call(target, end).await);
+                }
+            })
+        });
     }
 
     fn over(&mut self, error: CommandError) -> StepError {

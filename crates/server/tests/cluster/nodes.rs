@@ -177,6 +177,11 @@ impl Nodes {
         self.servers[node].as_ref().unwrap().address().tcp().unwrap()
     }
 
+    /// Returns the listener of a node for other nodes.
+    pub(crate) fn listener(&self, node: usize) -> &TcpListener {
+        &self.listeners[node]
+    }
+
     pub(crate) fn node_address(&self, node: usize) -> SocketAddr {
         self.listeners[node].local_addr().unwrap()
     }

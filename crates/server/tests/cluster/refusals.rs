@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use azekura_auth::AuthKey;
 use azekura_fatbtree::frame::{self, Address};
 use azekura_fatbtree::tcp::handshake::{self, HandshakeError, Identity};
-use azekura_fatbtree::{Credentials, ListMark, Message, PeId};
+use azekura_fatbtree::{Answer, Credentials, KeyRange, ListMark, Message, PageNo, PeId, RouteEntry, Work};
 
 use crate::nodes::{KEY, Nodes};
 use crate::support::{Client, wait_until};
@@ -74,6 +74,72 @@ fn introduce_once(
     })?;
     stream.set_nonblocking(false).unwrap();
     Ok(stream)
+}
+
+/// Accepts a call of node 0 as node 1, which must not run.
+fn be_called(nodes: &Nodes) -> TcpStream {
+    let birth = azekura_fatbtree::store::birth(&nodes.database(1)).unwrap().unwrap();
+    let store = Credentials { birth, is_settled: true, is_loss_accepted: false };
+    let list = nodes.members.mark();
+    let me = Identity { cluster: CLUSTER, pe: PeId(1), epoch: 1, store, list, clock_ms: 0 };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let key = AuthKey::new(KEY).unwrap();
+    nodes.listener(1).set_nonblocking(false).unwrap();
+    loop {
+        // Node 0 may have given up earlier calls.
+        let (stream, _) = nodes.listener(1).accept().unwrap();
+        let answered = runtime.block_on(async {
+            let for_shake = stream.try_clone().unwrap();
+            for_shake.set_nonblocking(true).unwrap();
+            let mut shaken = tokio::net::TcpStream::from_std(for_shake).unwrap();
+            handshake::answer(&mut shaken, me, &key, |pe| pe == PeId(0), async |_, _| Some(true)).await
+        });
+        if answered.is_ok() {
+            stream.set_nonblocking(false).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            return stream;
+        }
+    }
+}
+
+fn next_message(stream: &mut TcpStream) -> Message {
+    let mut head = [0; 4];
+    stream.read_exact(&mut head).unwrap();
+    let mut body = vec![0; frame::length(head).unwrap()];
+    stream.read_exact(&mut body).unwrap();
+    frame::decode(&body, CLUSTER, 1).unwrap().1
+}
+
+/// A node opens its snapshot for a scan, and does not answer in time. Until it is closed, the snapshot would
+/// stay open for ten minutes, and a node has at most 1,024 of them.
+#[test]
+fn a_snapshot_of_a_scan_is_closed_though_the_node_has_not_answered() {
+    let mut nodes = Nodes::with(&["", "h"], |options| options.request_timeout = Duration::from_secs(1));
+    nodes.stop(1);
+    let mut from_node = be_called(&nodes);
+    let mut to_node = introduce(&nodes, CLUSTER, 1, KEY).unwrap();
+    wait_until("node 0 is connected", || nodes.told(0, "nodes_reached") == "1");
+    let mut client = nodes.client(0);
+    let mut is_read = false;
+    client.send(&["KEYS", "*"]);
+    loop {
+        let Message::Find(find) = next_message(&mut from_node) else { continue };
+        match &find.work {
+            Work::Read { .. } => is_read = true,
+            Work::Rows { .. } => {
+                let (range, page) = (KeyRange::new(*b"h", None), PageNo(1));
+                let route_entry = Some(RouteEntry { range, pe: PeId(1), page, version: 1 });
+                let result = Ok(Answer::Rows { rows: Vec::new(), is_more: false });
+                let answer = Message::Answered { id: find.id, result, route_entry, hops: find.hops };
+                let address = Address { cluster: CLUSTER, from: PeId(1), epoch: 1 };
+                to_node.write_all(&frame::encode(address, &answer)).unwrap();
+            }
+            Work::End { coordinator: PeId(1), is_commit: false, .. } => break,
+            work => panic!("{work:?}"),
+        }
+    }
+    assert!(is_read);
+    assert!(client.reply().starts_with("-UNAVAIL"));
 }
 
 /// Waits until a value of node 0's `INFO cluster` contains `wanted`. No event announces the change.
