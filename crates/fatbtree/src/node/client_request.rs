@@ -30,7 +30,8 @@ pub struct Rows {
     pub rest: Option<KeyRange>,
 }
 
-/// Maximum size of a request to another node in bytes: half a frame, which leaves space for the other fields of the message.
+/// Maximum size of a request to another node in bytes: half a frame, which leaves space for the other fields
+/// of the message.
 pub(super) const MOST_REQUEST_BYTES: usize = frame::MAX_BYTES / 2;
 
 /// Longest and shortest pause before a lost request is sent again. Each pause is twice the previous one.
