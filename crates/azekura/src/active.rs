@@ -89,7 +89,7 @@ struct ActiveEntry {
     /// Number of undo entries of the transaction, as last recorded.
     undo_entries: u64,
     undo: SharedUndo,
-    worker: LogBufferId,
+    log_buffer: LogBufferId,
     /// Time at which a checkpoint first found this entry.
     seen: Option<Instant>,
     /// Bytes of log written when a checkpoint first found this `first_lsn`.
@@ -102,7 +102,7 @@ pub(crate) struct Holder {
     pub(crate) txn: TxnId,
     pub(crate) undo: SharedUndo,
     /// The log buffer of the transaction's records.
-    pub(crate) worker: LogBufferId,
+    pub(crate) log_buffer: LogBufferId,
     /// Bytes of log written since the first LSN that a restart needs for this transaction.
     pub(crate) held_bytes: u64,
     pub(crate) listed: ActiveHandle,
@@ -149,7 +149,7 @@ impl ActiveList {
         &self,
         txn: TxnId,
         undo: &SharedUndo,
-        worker: LogBufferId,
+        log_buffer: LogBufferId,
         lsn_bound: impl FnOnce() -> Lsn,
     ) -> ActiveHandle {
         undo.lock().owner = Some(txn);
@@ -162,7 +162,7 @@ impl ActiveList {
             first_change: first_lsn,
             undo_entries: 0,
             undo: Arc::clone(undo),
-            worker,
+            log_buffer,
             seen: None,
             log_bytes: None,
         });
@@ -239,7 +239,7 @@ impl ActiveList {
                     holders.push(Holder {
                         txn: active.txn,
                         undo: Arc::clone(&active.undo),
-                        worker: active.worker,
+                        log_buffer: active.log_buffer,
                         held_bytes: held,
                         listed: ActiveHandle { stripe, txn: active.txn, undo_noted: 0 },
                     });

@@ -294,8 +294,8 @@ mod tests {
     /// Allocates a page and discards the undo entry for it.
     fn leak_page(db: &Database) {
         let shared = db.shared();
-        let (txn, worker, undo) = (TxnId(1 << 40), shared.wal.log_buffer(), &mut UndoLog::new());
-        let ctx = &mut WriteCtx { txn, worker, undo, locks: &mut NoLocks };
+        let (txn, log_buffer, undo) = (TxnId(1 << 40), shared.wal.log_buffer(), &mut UndoLog::new());
+        let ctx = &mut WriteCtx { txn, log_buffer, undo, locks: &mut NoLocks };
         Tree::create(&shared.env, ctx, TreeId(77)).expect("creates");
     }
 

@@ -169,7 +169,7 @@ impl Shared {
         for unfreed in self.unfreed.lock().iter_mut() {
             let Some(listed) = &unfreed.listed else { continue };
             let log = unfreed.leftovers.rest_as_log();
-            if let Ok(first) = self.append_copy(unfreed.writer.txn, unfreed.writer.worker, &log, true) {
+            if let Ok(first) = self.append_copy(unfreed.writer.txn, unfreed.writer.log_buffer, &log, true) {
                 unfreed.leftovers.items.retain(Option::is_some); // numbered as in the copy
                 self.active.carried(listed, first, log_bytes);
                 carried += 1;
@@ -188,7 +188,7 @@ impl Shared {
 pub(crate) fn append_end(env: &Env, writer: Writer) -> Result<(), Error> {
     let mut end = Vec::with_capacity(16);
     encode(&mut end, &Head::End { txn: writer.txn }, std::iter::empty());
-    env.log().append(writer.worker, &end, Order::Newest)?;
+    env.log().append(writer.log_buffer, &end, Order::Newest)?;
     Ok(())
 }
 

@@ -116,7 +116,7 @@ impl ScanLocks {
 
 /// A lock that could not be granted at once. The operation waits for it after it has released its latches.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct BlockedLock {
     tree: TreeId,
     /// The key; `None` is the end of the tree.
     key: Option<Vec<u8>>,
@@ -125,7 +125,7 @@ pub(crate) struct Wanted {
     is_test: bool,
 }
 
-impl Wanted {
+impl BlockedLock {
     /// Returns the tree of the key if the transaction already holds a lock on the key in a weaker mode.
     pub(crate) fn is_upgrade(&self, table: &LockTable, held: &TxnLocks) -> Option<TreeId> {
         let key = self.key.as_deref().map_or(KeyRef::End, KeyRef::Key);
@@ -156,7 +156,7 @@ pub(crate) struct OperationLocks<'a> {
     table_mode: Option<TableMode>,
     pub(crate) depends_on: Lsn,
     /// The lock that blocked the operation.
-    pub(crate) wanted: Option<Wanted>,
+    pub(crate) wanted: Option<BlockedLock>,
     /// The locks of this operation's scan.
     pub(crate) scan: ScanLocks,
     pub(crate) left_out: LeftOut,
@@ -229,7 +229,7 @@ impl<'a> OperationLocks<'a> {
             KeyRef::Key(bytes) => Some(bytes.to_vec()),
             KeyRef::End => None,
         };
-        self.wanted = Some(Wanted { tree, key, mode, is_test });
+        self.wanted = Some(BlockedLock { tree, key, mode, is_test });
         Err(Blocked)
     }
 

@@ -219,12 +219,12 @@ impl Iterator for SortedRows {
 struct Collected {
     /// Encoded keys and values of the rows, concatenated.
     bytes: Vec<u8>,
-    order: Vec<Place>,
+    order: Vec<RowPosition>,
 }
 
 /// The position of a row in memory.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct RowPosition {
     /// The first eight bytes of the key, padded with zeroes. Most comparisons need only these bytes.
     prefix: u64,
     key_at: usize,
@@ -238,11 +238,11 @@ impl Collected {
     }
 
     fn bytes(&self) -> usize {
-        self.bytes.len() + self.order.len() * size_of::<Place>()
+        self.bytes.len() + self.order.len() * size_of::<RowPosition>()
     }
 
     const fn bytes_of(key: &[u8], value: &[u8]) -> usize {
-        key.len() + value.len() + size_of::<Place>()
+        key.len() + value.len() + size_of::<RowPosition>()
     }
 
     fn clear(&mut self) {
@@ -254,7 +254,7 @@ impl Collected {
         let mut prefix = [0; 8];
         let in_prefix = key.len().min(prefix.len());
         prefix[..in_prefix].copy_from_slice(&key[..in_prefix]);
-        self.order.push(Place {
+        self.order.push(RowPosition {
             prefix: u64::from_be_bytes(prefix),
             key_at: self.bytes.len(),
             key_len: key.len() as u32,
@@ -264,11 +264,11 @@ impl Collected {
         self.bytes.extend_from_slice(value);
     }
 
-    fn key(&self, place: Place) -> &[u8] {
+    fn key(&self, place: RowPosition) -> &[u8] {
         &self.bytes[place.key_at..][..place.key_len as usize]
     }
 
-    fn row(&self, place: Place) -> (&[u8], &[u8]) {
+    fn row(&self, place: RowPosition) -> (&[u8], &[u8]) {
         let value_at = place.key_at + place.key_len as usize;
         (self.key(place), &self.bytes[value_at..][..place.value_len as usize])
     }
@@ -277,7 +277,7 @@ impl Collected {
     fn sort(&mut self) -> &Self {
         let mut order = std::mem::take(&mut self.order);
         // Among equal keys the newest comes first, because `dedup_by` keeps the first.
-        let newest_first = |a: &Place, b: &Place| {
+        let newest_first = |a: &RowPosition, b: &RowPosition| {
             let by_key = a.prefix.cmp(&b.prefix).then_with(|| self.key(*a).cmp(self.key(*b)));
             by_key.then_with(|| b.key_at.cmp(&a.key_at))
         };

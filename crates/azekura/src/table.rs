@@ -545,7 +545,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     ) -> Result<Option<V::Owned>, Error> {
         let before = self.tx.undo_len()?;
         let Some(mut old) = change()? else { return Ok(None) };
-        self.take(&mut old).map(Some).or_else(|error| self.tx.settle(before, Err(error)))
+        self.take(&mut old).map(Some).or_else(|error| self.tx.end_call(before, Err(error)))
     }
 
     /// Decodes a value; for a large value, moves the memory of the buffer into the result.

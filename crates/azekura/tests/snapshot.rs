@@ -264,8 +264,8 @@ fn v1_commit_lsns_are_no_snapshot_and_timestamps_are() {
         tx.table(&OTHER)?.insert(&1, &0) // y, in another leaf
     })
     .unwrap();
-    let on = |worker: usize| {
-        let tx = db.begin_on_log_buffer(worker).unwrap();
+    let on = |log_buffer: usize| {
+        let tx = db.begin_on_log_buffer(log_buffer).unwrap();
         tx.set_durability(Durability::Relaxed);
         tx
     };

@@ -44,7 +44,7 @@ pub const MAX_PAGE_SIZE: usize = 65536;
 
 const TYPE_AT: usize = 4;
 /// Size in bytes above which the copying code reports a copy to a simulated machine as work.
-const TOLD_BYTES: usize = 1024;
+const REPORTED_BYTES: usize = 1024;
 
 /// Type of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

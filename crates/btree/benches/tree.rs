@@ -66,8 +66,8 @@ impl World {
     }
 
     fn put(&mut self, n: u64, value: &[u8]) {
-        let worker = LogBufferId::from_index(0);
-        let mut ctx = WriteCtx { txn: TxnId(1), worker, undo: &mut self.undo, locks: &mut NoLocks };
+        let log_buffer = LogBufferId::from_index(0);
+        let mut ctx = WriteCtx { txn: TxnId(1), log_buffer, undo: &mut self.undo, locks: &mut NoLocks };
         let done = self.tree.put(&self.env, &mut ctx, &n.to_be_bytes(), value, PutMode::Put, None);
         black_box(done.expect("put").done());
         self.undo.clear();

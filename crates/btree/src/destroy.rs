@@ -33,7 +33,7 @@ impl Tree {
     ///
     /// [`TreeError::SpaceFull`], or an error of pool or log.
     pub fn create(env: &Env, ctx: &mut WriteCtx<'_>, id: TreeId) -> Result<Self, TreeError> {
-        let found = find_pages(env, ctx.worker, 1)?;
+        let found = find_pages(env, ctx.log_buffer, 1)?;
         let tree = Self { id, root: found.first };
         let (take, scratch, mut image) = (found.op(), empty_leaf(env.page_size(), tree), Vec::new());
         let image = PageOp::image_of(scratch.page(), &mut image);
@@ -73,13 +73,13 @@ pub fn free_step(
     match what {
         Deferred::Chain(head) => free_chain_step(env, writer, index, head),
         Deferred::Tree(tree) => {
-            if prune_step(env, tree, writer.worker)? {
+            if prune_step(env, tree, writer.log_buffer)? {
                 return Ok(Some(what));
             }
             let runs = [(tree.root, 1)];
             let (map, ops) = clear_ops(env, &runs)?;
             let record = Head::FreeStep { txn: writer.txn, index, next_head: PageId(0) };
-            env.apply_logged(writer.worker, &record, &mut [map], &ops_at(0, ops))?;
+            env.apply_logged(writer.log_buffer, &record, &mut [map], &ops_at(0, ops))?;
             env.space().freed(tree.root);
             Ok(None)
         }
@@ -95,7 +95,7 @@ fn free_chain_step(
     let (runs, next_head) = runs_of_one_map(env, head)?;
     let (map, ops) = clear_ops(env, &runs)?;
     let record = Head::FreeStep { txn: writer.txn, index, next_head };
-    env.apply_logged(writer.worker, &record, &mut [map], &ops_at(0, ops))?;
+    env.apply_logged(writer.log_buffer, &record, &mut [map], &ops_at(0, ops))?;
     note_freed(env, &runs);
     Ok((next_head != PageId(0)).then_some(Deferred::Chain(next_head)))
 }
@@ -118,7 +118,7 @@ fn clear_ops<'e>(
 /// # Errors
 ///
 /// [`TreeError`]; some of the pages may have been freed.
-pub fn free_leaked(env: &Env, worker: LogBufferId, leaked: &[PageId]) -> Result<(), TreeError> {
+pub fn free_leaked(env: &Env, log_buffer: LogBufferId, leaked: &[PageId]) -> Result<(), TreeError> {
     let map = |page_id| map_of(page_id, env.page_size()).0;
     let mut runs: Vec<(PageId, u32)> = Vec::new();
     for &page_id in leaked {
@@ -134,7 +134,7 @@ pub fn free_leaked(env: &Env, worker: LogBufferId, leaked: &[PageId]) -> Result<
     let parts = runs.chunk_by(|a, b| map(a.0) == map(b.0)).flat_map(|runs| runs.chunks(RUNS_PER_RECORD));
     for runs in parts {
         let (map, ops) = clear_ops(env, runs)?;
-        env.apply_logged(worker, &Head::System, &mut [map], &ops_at(0, ops))?;
+        env.apply_logged(log_buffer, &Head::System, &mut [map], &ops_at(0, ops))?;
         note_freed(env, runs);
     }
     Ok(())
@@ -150,7 +150,7 @@ fn note_freed(env: &Env, runs: &[(PageId, u32)]) {
 
 /// Frees a part of the tree, with one log record. Returns `false` if only an empty root leaf is left. The
 /// caller has exclusive use of the tree.
-pub(crate) fn prune_step(env: &Env, tree: Tree, worker: LogBufferId) -> Result<bool, TreeError> {
+pub(crate) fn prune_step(env: &Env, tree: Tree, log_buffer: LogBufferId) -> Result<bool, TreeError> {
     let root = env.pool().fix(tree.root)?.exclusive();
     let mut height = Node::new(root.words()).level().ok_or_else(|| corrupt_node(root.words(), tree.root))?;
     let mut parent: Option<ExclusiveGuard<'_>> = None;
@@ -160,13 +160,13 @@ pub(crate) fn prune_step(env: &Env, tree: Tree, worker: LogBufferId) -> Result<b
         let count = node.count();
         match (parent.take(), count, height) {
             (None, 0, 0) => return Ok(false),
-            (None, 0, _) => return reset_root(env, tree, worker, at),
-            (Some(above), 0, 1..) => return drop_last_child(env, worker, above, at),
-            (_, _, 0) if last_large(node).is_some() => return prune_value(env, worker, at),
-            (None, _, 0) => return reset_root(env, tree, worker, at),
+            (None, 0, _) => return reset_root(env, tree, log_buffer, at),
+            (Some(above), 0, 1..) => return drop_last_child(env, log_buffer, above, at),
+            (_, _, 0) if last_large(node).is_some() => return prune_value(env, log_buffer, at),
+            (None, _, 0) => return reset_root(env, tree, log_buffer, at),
             (Some(above), _, 0) => {
                 drop(at);
-                return prune_leaves(env, worker, above);
+                return prune_leaves(env, log_buffer, above);
             }
             (_, _, _) => {
                 let child = env.pool().fix(node.child(count - 1))?.exclusive();
@@ -183,19 +183,19 @@ pub(crate) fn prune_step(env: &Env, tree: Tree, worker: LogBufferId) -> Result<b
 fn reset_root(
     env: &Env,
     tree: Tree,
-    worker: LogBufferId,
+    log_buffer: LogBufferId,
     root: ExclusiveGuard<'_>,
 ) -> Result<bool, TreeError> {
     let (scratch, mut image) = (empty_leaf(env.page_size(), tree), Vec::new());
     let image = PageOp::image_of(scratch.page(), &mut image);
-    env.apply_logged(worker, &Head::System, &mut [root], &[(0, image)])?;
+    env.apply_logged(log_buffer, &Head::System, &mut [root], &[(0, image)])?;
     Ok(true)
 }
 
 /// Frees the inner node `child`, which has no children left and is the last child of `above`.
 fn drop_last_child(
     env: &Env,
-    worker: LogBufferId,
+    log_buffer: LogBufferId,
     above: ExclusiveGuard<'_>,
     child: ExclusiveGuard<'_>,
 ) -> Result<bool, TreeError> {
@@ -204,7 +204,7 @@ fn drop_last_child(
     let (map, ops) = clear_ops(env, &runs)?;
     let mut all = vec![(0, PageOp::Remove { slot: last as u16 }), (1, PageOp::Release)];
     all.extend(ops_at(2, ops));
-    env.apply_logged(worker, &Head::System, &mut [above, child, map], &all)?;
+    env.apply_logged(log_buffer, &Head::System, &mut [above, child, map], &all)?;
     note_freed(env, &runs);
     Ok(true)
 }
@@ -215,7 +215,7 @@ fn last_large(node: Node<'_>) -> Option<usize> {
 }
 
 /// Frees the first runs of the leaf's last large value. Removes the slot once the whole value is free.
-fn prune_value(env: &Env, worker: LogBufferId, leaf: ExclusiveGuard<'_>) -> Result<bool, TreeError> {
+fn prune_value(env: &Env, log_buffer: LogBufferId, leaf: ExclusiveGuard<'_>) -> Result<bool, TreeError> {
     let wrong = TreeError::corrupt(leaf.page_id(), "a reference to a large value has a wrong length");
     let node = Node::new(leaf.words());
     let Some(slot) = last_large(node) else { return Ok(true) };
@@ -233,13 +233,13 @@ fn prune_value(env: &Env, worker: LogBufferId, leaf: ExclusiveGuard<'_>) -> Resu
     let (map, ops) = clear_ops(env, &runs)?;
     let mut all = vec![(0, op)];
     all.extend(ops_at(1, ops));
-    env.apply_logged(worker, &Head::System, &mut [leaf, map], &all)?;
+    env.apply_logged(log_buffer, &Head::System, &mut [leaf, map], &all)?;
     note_freed(env, &runs);
     Ok(true)
 }
 
 /// Frees the last leaves below `above` that have no large values and share a space map.
-fn prune_leaves(env: &Env, worker: LogBufferId, above: ExclusiveGuard<'_>) -> Result<bool, TreeError> {
+fn prune_leaves(env: &Env, log_buffer: LogBufferId, above: ExclusiveGuard<'_>) -> Result<bool, TreeError> {
     let node = Node::new(above.words());
     let mut runs = Vec::new();
     for slot in (0..node.count()).rev().take(LEAVES_PER_STEP) {
@@ -261,7 +261,7 @@ fn prune_leaves(env: &Env, worker: LogBufferId, above: ExclusiveGuard<'_>) -> Re
     let (map, ops) = clear_ops(env, &runs)?;
     let mut all = vec![(0, PageOp::Truncate { keep, upper: &upper })];
     all.extend(ops_at(1, ops));
-    env.apply_logged(worker, &Head::System, &mut [above, map], &all)?;
+    env.apply_logged(log_buffer, &Head::System, &mut [above, map], &all)?;
     note_freed(env, &runs);
     Ok(true)
 }

@@ -20,18 +20,18 @@ use crate::version::Versions;
 
 /// The part of the log that trees need: records can be appended. [`Wal`] implements it; tests use other logs.
 pub trait Log: DurableLog {
-    /// Appends a record to log buffer `worker` and returns the record's LSN, which satisfies `order`. A log
+    /// Appends a record to log buffer `log_buffer` and returns the record's LSN, which satisfies `order`. A log
     /// that gives each record the next LSN may ignore `order`.
     ///
     /// # Errors
     ///
     /// [`AppendError`]: nothing was appended, and no LSN was drawn.
-    fn append(&self, worker: LogBufferId, body: &[u8], order: Order) -> Result<Lsn, AppendError>;
+    fn append(&self, log_buffer: LogBufferId, body: &[u8], order: Order) -> Result<Lsn, AppendError>;
 }
 
 impl Log for Wal {
-    fn append(&self, worker: LogBufferId, body: &[u8], order: Order) -> Result<Lsn, AppendError> {
-        self.append_in_order(worker, body, order)
+    fn append(&self, log_buffer: LogBufferId, body: &[u8], order: Order) -> Result<Lsn, AppendError> {
+        self.append_in_order(log_buffer, body, order)
     }
 }
 
@@ -160,13 +160,13 @@ impl Env {
     /// # Errors
     ///
     /// [`TreeError`]; in particular [`TreeError::Corrupt`] if the file already holds a store.
-    pub fn format(&self, worker: LogBufferId) -> Result<Tree, TreeError> {
+    pub fn format(&self, log_buffer: LogBufferId) -> Result<Tree, TreeError> {
         let tree = Tree { id: azekura_base::TreeId(0), root: PageId(1) };
         let mut guards = [fix_unwritten(&self.pool, PageId(0))?, self.pool.fix_new(tree.root)?];
         let (scratch, mut buffer) = (empty_leaf(self.page_size(), tree), Vec::new());
         let image = PageOp::image_of(scratch.page(), &mut buffer);
         let map = PageOp::SpaceMake { used: 1 };
-        self.apply_logged(worker, &Head::System, &mut guards, &[(0, map), (1, image)])?;
+        self.apply_logged(log_buffer, &Head::System, &mut guards, &[(0, map), (1, image)])?;
         Ok(tree)
     }
 
@@ -177,7 +177,7 @@ impl Env {
     /// only for the log (a full buffer). The pages stay latched until the caller drops the guards.
     pub(crate) fn apply_logged(
         &self,
-        worker: LogBufferId,
+        log_buffer: LogBufferId,
         head: &Head<'_>,
         guards: &mut [ExclusiveGuard<'_>],
         ops: &[(usize, PageOp<'_>)],
@@ -192,7 +192,7 @@ impl Env {
         let order = order_of(guards, ops);
         let lsn = with_buffer(|body| {
             record::encode(body, head, ops.iter().map(|&(i, ref op)| (guards[i].page_id(), op)));
-            self.log.append(worker, body, order)
+            self.log.append(log_buffer, body, order)
         })
         .inspect_err(|_| guards.iter_mut().for_each(|guard| leave_free(guard, self.log.next_lsn())))?;
         for &(i, ref op) in ops {
@@ -225,7 +225,8 @@ impl Env {
         // Before the page contains the change (VERSION-2). If the append fails, the before-image equals the
         // row.
         self.versions.before_change(log, &undo, guards.first().map(|guard| Node::new(guard.words())));
-        let lsn = self.apply_logged(writer.worker, &Head::Update { txn: writer.txn, undo }, guards, ops)?;
+        let lsn =
+            self.apply_logged(writer.log_buffer, &Head::Update { txn: writer.txn, undo }, guards, ops)?;
         log.push(&undo);
         Ok(lsn)
     }
@@ -263,7 +264,7 @@ pub struct Writer {
     /// The transaction.
     pub txn: azekura_base::TxnId,
     /// The transaction's log buffer.
-    pub worker: LogBufferId,
+    pub log_buffer: LogBufferId,
 }
 
 /// Returns a leaf without entries or bounds.

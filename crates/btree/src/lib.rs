@@ -14,19 +14,19 @@
 //! let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
 //! let fs = Arc::new(azekura_io::MemFs::new());
 //! let log = Wal::create(fs, Path::new("/db/wal"), identity, WalOptions::default())?;
-//! let (worker, options) = (log.log_buffer(), PoolOptions::default());
+//! let (log_buffer, options) = (log.log_buffer(), PoolOptions::default());
 //! let pool = BufferPool::new(options, Arc::new(MemStore::new(options.page_size)), log.clone())?;
 //! let env = Env::new(Arc::new(pool), log, EnvOptions::default());
-//! let tree = env.format(worker)?;
+//! let tree = env.format(log_buffer)?;
 //!
 //! let (txn, mut undo) = (TxnId(1), UndoLog::new());
-//! let mut ctx = WriteCtx { txn, worker, undo: &mut undo, locks: &mut NoLocks };
+//! let mut ctx = WriteCtx { txn, log_buffer, undo: &mut undo, locks: &mut NoLocks };
 //! let written = tree.put(&env, &mut ctx, b"azekura", b"a storehouse of logs", PutMode::Insert, None)?;
 //! assert_eq!(written, Outcome::Done(Written::Inserted));
 //!
 //! let mut value = Vec::new();
 //! assert!(tree.get(&env, b"azekura", &mut value)?);
-//! roll_back_to(&env, Writer { txn, worker }, &mut undo, 0)?;
+//! roll_back_to(&env, Writer { txn, log_buffer }, &mut undo, 0)?;
 //! assert!(!tree.get(&env, b"azekura", &mut value)?, "undone, through the tree");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -53,15 +53,15 @@ pub fn undo_one(env: &Env, writer: Writer, op: &UndoOp<'_>) -> Result<(), TreeEr
         }
         UndoOp::FreePages { first, count } => free_pages(env, writer, first, count),
         UndoOp::DropTree { tree } => {
-            while destroy::prune_step(env, tree, writer.worker)? {}
+            while destroy::prune_step(env, tree, writer.log_buffer)? {}
             free_pages(env, writer, tree.root, 1)
         }
         UndoOp::EmptyTree { tree, .. } => {
-            while destroy::prune_step(env, tree, writer.worker)? {}
-            env.apply_logged(writer.worker, &compensate(writer), &mut [], &[]).map(|_| ())
+            while destroy::prune_step(env, tree, writer.log_buffer)? {}
+            env.apply_logged(writer.log_buffer, &compensate(writer), &mut [], &[]).map(|_| ())
         }
         UndoOp::KeepTree { .. } => {
-            env.apply_logged(writer.worker, &compensate(writer), &mut [], &[]).map(|_| ())
+            env.apply_logged(writer.log_buffer, &compensate(writer), &mut [], &[]).map(|_| ())
         }
     }
 }
@@ -83,14 +83,14 @@ fn on_key<'o>(
         return Err(TreeError::corrupt(leaf.page_id(), "the key of an undo entry is missing"));
     };
     let mut guards = [leaf];
-    env.apply_logged(writer.worker, &compensate(writer), &mut guards, &[(0, op(slot as u16))])?;
+    env.apply_logged(writer.log_buffer, &compensate(writer), &mut guards, &[(0, op(slot as u16))])?;
     Ok(structure::is_tidy_due(Node::new(guards[0].words())))
 }
 
 fn remove_key(env: &Env, writer: Writer, tree: Tree, key: &[u8]) -> Result<(), TreeError> {
     if on_key(env, writer, tree, key, |slot| PageOp::Remove { slot })? {
         // An optional step: the entry *is* undone, so an error here must not be reported as a failed undo.
-        let _ = structure::tidy(env, tree, writer.worker, key);
+        let _ = structure::tidy(env, tree, writer.log_buffer, key);
     }
     Ok(())
 }
@@ -101,7 +101,7 @@ fn put_back(env: &Env, writer: Writer, tree: Tree, key: &[u8], cell: Cell<'_>) -
         let node = Node::new(leaf.words());
         if !structure::fits(node, key, cell.value.len()) {
             drop(leaf);
-            structure::make_room(env, tree, writer.worker, key, cell.value.len())?;
+            structure::make_room(env, tree, writer.log_buffer, key, cell.value.len())?;
             continue;
         }
         let op = match node.search(key) {
@@ -112,14 +112,14 @@ fn put_back(env: &Env, writer: Writer, tree: Tree, key: &[u8], cell: Cell<'_>) -
                 PageOp::Insert { slot: slot as u16, suffix, cell }
             }
         };
-        env.apply_logged(writer.worker, &compensate(writer), &mut [leaf], &[(0, op)])?;
+        env.apply_logged(writer.log_buffer, &compensate(writer), &mut [leaf], &[(0, op)])?;
         return Ok(());
     }
 }
 
 fn free_pages(env: &Env, writer: Writer, first: PageId, count: u32) -> Result<(), TreeError> {
     let (map, clear) = env.space().freeing(env.pool(), first, count)?;
-    env.apply_logged(writer.worker, &compensate(writer), &mut [map], &[(0, clear)])?;
+    env.apply_logged(writer.log_buffer, &compensate(writer), &mut [map], &[(0, clear)])?;
     env.space().freed(first);
     Ok(())
 }

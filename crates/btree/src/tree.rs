@@ -26,7 +26,7 @@ pub struct WriteCtx<'a> {
     /// The transaction.
     pub txn: TxnId,
     /// The transaction's log buffer.
-    pub worker: LogBufferId,
+    pub log_buffer: LogBufferId,
     /// The transaction's undo log: receives the inverse of each change, after its log record was appended.
     pub undo: &'a mut UndoLog,
     /// The transaction's locks.
@@ -37,14 +37,14 @@ impl std::fmt::Debug for WriteCtx<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("WriteCtx")
             .field("txn", &self.txn)
-            .field("worker", &self.worker)
+            .field("log_buffer", &self.log_buffer)
             .finish_non_exhaustive()
     }
 }
 
 impl WriteCtx<'_> {
     pub(crate) const fn writer(&self) -> Writer {
-        Writer { txn: self.txn, worker: self.worker }
+        Writer { txn: self.txn, log_buffer: self.log_buffer }
     }
 }
 

@@ -155,7 +155,7 @@ impl Tree {
                 }
                 Step::Blocked => return Ok(Outcome::Blocked),
                 Step::Restart(cause) => descent.restart(cause)?,
-                Step::NoRoom => structure::make_room(env, *self, ctx.worker, key, cell.value.len())?,
+                Step::NoRoom => structure::make_room(env, *self, ctx.log_buffer, key, cell.value.len())?,
             }
         }
     }
@@ -262,7 +262,7 @@ impl Tree {
         descent: &Descent<'_>,
     ) -> Result<(), TreeError> {
         if env.contention().changed(change.page_id, change.lsn, descent.has_met_others()) {
-            structure::split_contended(env, *self, ctx.worker, key)?;
+            structure::split_contended(env, *self, ctx.log_buffer, key)?;
         }
         Ok(())
     }
@@ -322,7 +322,7 @@ impl Tree {
         let is_tidy_due = structure::is_tidy_due(Node::new(guards[0].words()));
         drop(guards);
         if is_tidy_due {
-            structure::tidy(env, *self, ctx.worker, key)?;
+            structure::tidy(env, *self, ctx.log_buffer, key)?;
         }
         Ok((old_slot.flags, old))
     }

@@ -95,7 +95,7 @@ fn a_rollback_that_fails_in_the_middle_can_be_gone_on_with() {
 fn a_full_store_says_so_and_keeps_what_it_has() {
     let options = EnvOptions { max_pages: 40, ..EnvOptions::default() };
     let world = World::with_options(4096, 100, options);
-    let tree = world.env.format(common::worker()).expect("format");
+    let tree = world.env.format(common::log_buffer()).expect("format");
     let mut txn = world.txn(1);
     let mut n = 0;
     let error = loop {
@@ -190,7 +190,7 @@ fn a_store_is_not_formatted_twice() {
     let (world, tree) = World::new(4096, 20);
     let mut txn = world.txn(1);
     txn.put(tree, b"k", b"v");
-    assert!(matches!(world.env.format(common::worker()), Err(TreeError::Corrupt { .. })));
+    assert!(matches!(world.env.format(common::log_buffer()), Err(TreeError::Corrupt { .. })));
     assert_eq!(get(&world.env, tree, b"k").as_deref(), Some(&b"v"[..]));
 }
 

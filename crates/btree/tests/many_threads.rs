@@ -134,7 +134,7 @@ fn scan_own(world: &World, tree: Tree, thread: u32, now: &BTreeMap<Vec<u8>, Vec<
 fn run(page_size: usize, frames: usize, seed: u64, width: usize, options: EnvOptions) {
     println!("seed {seed}");
     let world = World::with_options(page_size, frames, options);
-    let catalogue = world.env.format(common::worker()).expect("format");
+    let catalogue = world.env.format(common::log_buffer()).expect("format");
     let tree = {
         let mut txn = world.txn(1000);
         txn.create(1)

@@ -73,7 +73,7 @@ impl Cold {
         let store = Arc::new(Counting { store: MemStore::new(PAGE), reads: 0.into(), pages: 0.into() });
         let log = Arc::new(MemLog::default());
         let world = world(&store, &log, FRAMES);
-        let tree = world.env.format(common::worker()).expect("formats");
+        let tree = world.env.format(common::log_buffer()).expect("formats");
         let mut txn = world.txn(1);
         for n in 0..ROWS {
             txn.put(tree, &key(n), &[n as u8; 300]);

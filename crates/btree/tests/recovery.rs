@@ -10,7 +10,7 @@ use azekura_base::{Lsn, PageId, TreeId, TxnId};
 use azekura_btree::{
     Deferred, EnvOptions, Head, Record, Tree, UndoLog, Writer, free_step, redo, roll_back_to,
 };
-use common::{MemLog, Txn, World, worker};
+use common::{MemLog, Txn, World, log_buffer};
 
 const PAGE_SIZE: usize = 4096;
 const FRAMES: usize = 200;
@@ -61,7 +61,7 @@ fn recover(records: &[Vec<u8>]) -> World {
     let log = MemLog::with_records(records);
     let world = World::with_log(PAGE_SIZE, FRAMES, EnvOptions::default(), log);
     for (txn, mut known) in redo_all(&world, records) {
-        let writer = Writer { txn, worker: worker() };
+        let writer = Writer { txn, log_buffer: log_buffer() };
         if known.committed {
             free_rest(&world, writer, &known);
         } else {

@@ -157,7 +157,7 @@ const MOST_ZEROES: u64 = 64 << 20;
 /// ```
 #[derive(Debug)]
 pub struct PageFile {
-    pages: Place,
+    pages: OpenFile,
     /// The head on disk, or the head that is being written under the lock.
     head: Mutex<Head>,
     area: Area,
@@ -166,7 +166,7 @@ pub struct PageFile {
     /// Number of the last batch that a checkpoint covered: copies up to it are not valid (DW-8).
     covered: u64,
     /// The handle of each slot: the kernel then reports a lost write to the thread that made it.
-    slots: Vec<Place>,
+    slots: Vec<OpenFile>,
     /// Existing bytes of the area; changed only under `growing`.
     area_len: AtomicU64,
     ledger: Ledger,
@@ -203,12 +203,12 @@ pub enum PageAccess {
 
 /// An open file and its path.
 #[derive(Clone, Debug)]
-struct Place {
+struct OpenFile {
     file: Arc<dyn File>,
     path: Arc<Path>,
 }
 
-impl Place {
+impl OpenFile {
     /// Opens a file; for direct access if this is requested and possible for memory aligned as [`PageBuf`]
     /// is.
     fn open(fs: &dyn Fs, path: &Path, create: bool, access: PageAccess) -> Result<Self, StoreError> {

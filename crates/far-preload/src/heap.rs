@@ -213,7 +213,7 @@ impl Heap {
             self.unmanage_reserved(&pages);
             // SAFETY: this thread holds no lock of this library (FAR-1), and the memory is never dropped.
             unsafe { self.memory.unmanage(pages.clone()) };
-            self.settle(pages);
+            self.unmap_unowned(pages);
         }
         // SAFETY: as above. The remaining pages of the range are those of static arrays.
         unsafe { self.memory.unmanage(range) };
@@ -234,7 +234,7 @@ impl Heap {
             self.lock().take_free_within(self, &part);
             // SAFETY: as in `unmanage`; no part of the range is allocated.
             unsafe { self.memory.unmanage(part.clone()) };
-            self.settle(part);
+            self.unmap_unowned(part);
         }
         // SAFETY: all pages have left far memory.
         unsafe { self.memory.retire() };
@@ -246,7 +246,7 @@ impl Heap {
     }
 
     /// Handles pages that were unmanaged: the kernel unmaps the parts that the program does not own.
-    fn settle(&self, pages: Range<usize>) {
+    fn unmap_unowned(&self, pages: Range<usize>) {
         let mut space = self.lock();
         for part in space.unmanaged.without(&pages) {
             let blocks = space.blocks_within(self, &part);

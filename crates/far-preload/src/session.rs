@@ -333,7 +333,7 @@ extern "C" fn begin() {
         Ok(None) => return,
         Err(error) => refuse(&error),
     };
-    crate::hooks::settle();
+    crate::hooks::resolve();
     if surroundings::is_under_valgrind() {
         refuse(&RefusedUnderValgrind);
     }

@@ -35,7 +35,7 @@ pub(crate) struct Versions {
 
 /// A read of version `version` of a list by a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Seen {
+pub(crate) struct ReadVersion {
     pub(crate) txn: usize,
     pub(crate) key: u64,
     pub(crate) version: usize,
@@ -56,7 +56,7 @@ pub(crate) struct Observations {
     pub(crate) counts: Vec<bool>,
     pub(crate) writers: HashMap<(u64, u64), Writer>,
     pub(crate) versions: BTreeMap<u64, Versions>,
-    pub(crate) seen: Vec<Seen>,
+    pub(crate) seen: Vec<ReadVersion>,
     pub(crate) absent: Vec<Absent>,
     pub(crate) anomalies: Vec<Anomaly>,
 }
@@ -245,7 +245,7 @@ impl Observations {
             self.tell(history, Kind::G1b, &[txn, w.txn], text);
         }
         if self.versions[&key].order.starts_with(theirs) {
-            self.seen.push(Seen { txn, key, version: theirs.len(), in_range });
+            self.seen.push(ReadVersion { txn, key, version: theirs.len(), in_range });
         }
     }
 

@@ -94,7 +94,7 @@ impl Owner {
 
     /// Sets the home to the calling thread; `known` is the home so far. Returns the new home.
     #[inline]
-    pub(crate) fn settle(&self, known: u32) -> u32 {
+    pub(crate) fn set_home(&self, known: u32) -> u32 {
         let here = this_thread();
         if known != here {
             AT_HOME.with(|count| count.set(count.get() + 1));
@@ -116,7 +116,7 @@ impl Owner {
 
     pub(crate) fn home(&self) -> u32 {
         // Relaxed: read by the home thread itself, which wrote it, or for an owner that was found in a
-        // request. The request was added after `settle`, under a latch that the reader holds. A later change
+        // request. The request was added after `set_home`, under a latch that the reader holds. A later change
         // is a move to another thread, which is equivalent to a change after the read.
         self.home.load(Relaxed)
     }

@@ -208,7 +208,7 @@ impl LockTable {
         if self.table_covers(t, tree, mode) {
             return Ok(Lsn(0));
         }
-        self.settle(t);
+        self.set_home(t);
         let owner = self.owners.get(t.owner);
         if !t.range_trees.contains(&tree) {
             self.range_counts.count(tree).fetch_add(1, Relaxed); // Relaxed: ordered by the fence below

@@ -137,9 +137,9 @@ impl LockTable {
 
     /// Stores the thread that uses the transaction (HOME-1).
     #[inline]
-    pub(crate) fn settle(&self, t: &mut TxnLocks) {
+    pub(crate) fn set_home(&self, t: &mut TxnLocks) {
         if !t.is_detached {
-            t.home = self.owners.get(t.owner).settle(t.home);
+            t.home = self.owners.get(t.owner).set_home(t.home);
         }
     }
 
@@ -411,7 +411,7 @@ impl LockTable {
         {
             return Attempt::Granted(self.depend.find(id, want)); // DEPEND-1
         }
-        self.settle(t);
+        self.set_home(t);
         let mut stripe = self.stripe(id).lock();
         let shared = if t.has_ranges() { self.own_shared(&mut stripe, t.owner, id, in_range) } else { NONE };
         let own = own.map_or(shared, |held| held.request);
@@ -437,7 +437,7 @@ impl LockTable {
         if want == held {
             return Attempt::Granted(Lsn(0));
         }
-        self.settle(t);
+        self.set_home(t);
         let is_intent = mode_bits::table_mode(want).is_some_and(TableMode::is_intent);
         if is_intent && self.note_intent(t, own, tree, want) {
             return Attempt::Granted(self.depend.find(id, want));

@@ -14,13 +14,13 @@ macro_rules! next {
         static $name: crate::next::Next<$type> = crate::next::Next::$new($symbol);
 
         const _: () = {
-            extern "C" fn settle() {
-                $name.settle();
+            extern "C" fn resolve() {
+                $name.resolve();
             }
 
             #[used]
             #[unsafe(link_section = ".init_array")]
-            static SETTLE: extern "C" fn() = settle;
+            static RESOLVE: extern "C" fn() = resolve;
         };
     };
 }
@@ -74,7 +74,7 @@ impl<F: Copy> Next<F> {
     }
 
     /// Finds the function now, if it exists.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn resolve(&self) {
         self.search();
     }
 

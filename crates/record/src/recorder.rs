@@ -2,7 +2,7 @@
 
 use crate::drain::Drain;
 use crate::error::RecordError;
-use crate::kernel::Seen;
+use crate::kernel::KernelRecords;
 use crate::name::name_with;
 use crate::spool::Spooled;
 use crate::symbols::Files;
@@ -201,7 +201,7 @@ impl Recorder {
     ///
     /// [`RecordError`]: nothing was recorded, or none of the recordings could be read.
     pub fn collect(&mut self, output: &Path, first: u32) -> Result<Collected, RecordError> {
-        self.collect_with(output, first, &Seen::default())
+        self.collect_with(output, first, &KernelRecords::default())
     }
 
     /// Ends the recording as [`Recorder::collect`] does, and adds the kernel's events.
@@ -209,7 +209,12 @@ impl Recorder {
     /// # Errors
     ///
     /// The errors of [`Recorder::collect`].
-    pub fn collect_with(&mut self, output: &Path, first: u32, seen: &Seen) -> Result<Collected, RecordError> {
+    pub fn collect_with(
+        &mut self,
+        output: &Path,
+        first: u32,
+        seen: &KernelRecords,
+    ) -> Result<Collected, RecordError> {
         self.end();
         let loaded = self.loaded();
         let Some(shared) = &self.shared else { return Err(RecordError::NotLoaded) };
@@ -407,7 +412,7 @@ impl<'o> Names<'o> {
 
 fn write_one(
     spooled: &Spooled,
-    seen: &Seen,
+    seen: &KernelRecords,
     files: &mut Files,
     file: PathBuf,
 ) -> Result<Recorded, RecordError> {

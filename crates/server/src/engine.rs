@@ -159,7 +159,7 @@ impl Engine {
 
     /// Returns the error that the client receives for `failure`. Records an error since which the store
     /// accepts no commits.
-    pub(crate) fn told(&self, failure: Failure) -> CommandError {
+    pub(crate) fn client_error(&self, failure: Failure) -> CommandError {
         match failure {
             Failure::Store(error) => Failure::from(self.note(error)).into(),
             refusal => refusal.into(),
@@ -190,7 +190,7 @@ impl Engine {
             keys.settle_count()?;
             Ok(value)
         });
-        let (value, ticket) = done.map_err(|error| self.told(error.into()))?;
+        let (value, ticket) = done.map_err(|error| self.client_error(error.into()))?;
         if self.durability == Durability::Immediate {
             pending.add(ticket);
         }
@@ -221,7 +221,7 @@ impl Engine {
                 Ok(Some(value))
             }
             Err(Failure::Store(error)) if error.kind() == ErrorKind::Conflict => Ok(None),
-            Err(failure) => Err(self.told(failure)),
+            Err(failure) => Err(self.client_error(failure)),
         }
     }
 
@@ -252,7 +252,7 @@ impl Engine {
 
     /// Opens a snapshot of the present state.
     pub(crate) fn snapshot(&self) -> Result<Snapshot, CommandError> {
-        self.db.snapshot().map_err(|error| self.told(error.into()))
+        self.db.snapshot().map_err(|error| self.client_error(error.into()))
     }
 
     /// Runs `body` over a snapshot.
@@ -264,7 +264,7 @@ impl Engine {
     ) -> Result<T, CommandError> {
         let keys = Keyspace::of_snapshot(snapshot, self.clock.now_ms(), &self.context);
         let value = keys.map_err(Failure::from).and_then(|keys| body(&keys));
-        let value = value.map_err(|failure| self.told(failure))?;
+        let value = value.map_err(|failure| self.client_error(failure))?;
         self.read_from(snapshot, pending);
         Ok(value)
     }

@@ -148,13 +148,13 @@ impl Group {
             None => match Open::begin(shared, kind, key) {
                 Ok(Some(open)) => self.open.insert(open),
                 Ok(None) => return Joined::Elsewhere,
-                Err(error) => return Joined::Done(Err(engine.told(error.into()))),
+                Err(error) => return Joined::Done(Err(engine.client_error(error.into()))),
             },
         };
         let added = open.added;
         let before = match open.tx.savepoint() {
             Ok(before) => before,
-            Err(error) => return Joined::Done(Err(engine.told(error.into()))),
+            Err(error) => return Joined::Done(Err(engine.client_error(error.into()))),
         };
         let reply = match open.apply(apply, request) {
             Ok(reply) => {
@@ -171,7 +171,7 @@ impl Group {
                     }
                     return Joined::WouldBlock; // GROUP-1
                 }
-                let error = engine.told(failure);
+                let error = engine.client_error(failure);
                 if !is_undone {
                     // The transaction has ended, or its rollback is parked.
                     self.fail(error.clone());
@@ -205,7 +205,7 @@ impl Group {
         let counted = tx.set_nowait(false).and_then(|()| keyspace::add_to_count(&tx, added));
         let ticket = counted.and_then(|()| tx.commit_deferred_flush());
         drop(entry);
-        let ticket = ticket.map_err(|error| shared.engine.told(error.into()));
+        let ticket = ticket.map_err(|error| shared.engine.client_error(error.into()));
         Some(ticket.map(|ticket| is_waited_for.then_some(ticket)))
     }
 }

@@ -19,8 +19,8 @@ const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Returns the response for `path`.
 pub(crate) fn page(shared: &Arc<Shared>, path: &str) -> Option<Page> {
     match path {
-        "/healthz" => Some(told(health(shared))),
-        "/livez" => Some(told(shared.engine.failure().map_or(Ok(()), Err))),
+        "/healthz" => Some(health_page(health(shared))),
+        "/livez" => Some(health_page(shared.engine.failure().map_or(Ok(()), Err))),
         "/metrics" => {
             let mut registry = Registry::with_prefix("azekura");
             registry.register_collector(Box::new(Snapshot(Arc::clone(shared))));
@@ -44,7 +44,7 @@ fn health(shared: &Shared) -> Result<(), String> {
     shared.cluster.get().map_or(Ok(()), Cluster::health)
 }
 
-fn told(health: Result<(), String>) -> Page {
+fn health_page(health: Result<(), String>) -> Page {
     match health {
         Ok(()) => Page::plain("200 OK", "ok\n"),
         Err(why) => Page::plain("503 Service Unavailable", format!("{why}\n")),

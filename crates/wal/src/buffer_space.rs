@@ -16,7 +16,7 @@ use azekura_trace::{Site, WaitKind};
 /// A flag that is set if an append was refused since the buffer was last taken. Protected by the buffer's
 /// latch.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted(bool);
+pub(crate) struct AppendRefused(bool);
 
 /// The word on which refused appenders sleep.
 #[derive(Debug)]
@@ -37,14 +37,14 @@ impl BufferSpace {
     }
 
     /// Refuses an append. Called under the latch. Returns the argument for [`wait`](Self::wait).
-    pub(crate) fn refuse(&self, wanted: &mut Wanted) -> u32 {
+    pub(crate) fn refuse(&self, wanted: &mut AppendRefused) -> u32 {
         wanted.0 = true;
         // Relaxed: the word changes under the latch.
         self.taken.word().load(Relaxed)
     }
 
     /// Releases the sleepers of a buffer that is taken. Called under the latch.
-    pub(crate) fn release(&self, wanted: &mut Wanted) -> Sleepers<'_> {
+    pub(crate) fn release(&self, wanted: &mut AppendRefused) -> Sleepers<'_> {
         if std::mem::take(&mut wanted.0) { self.release_all() } else { Sleepers(None) }
     }
 

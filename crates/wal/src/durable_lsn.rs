@@ -127,7 +127,7 @@ impl DurableHorizon {
 
     /// Records that all batches that flushes took from `log_buffer` are durable. The caller holds the
     /// buffer's latch and passes the first LSN that is still in the buffer.
-    pub fn settle(&self, log_buffer: usize, first_buffered: Option<u64>) {
+    pub fn mark_durable(&self, log_buffer: usize, first_buffered: Option<u64>) {
         // Release: pairs with the Acquire of the marks in `compute`.
         self.marks[log_buffer].store(first_buffered.unwrap_or(IDLE), Release);
     }
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(horizon.draw(0), (1, true));
         assert_eq!(horizon.draw(0), (2, false));
         assert_eq!(horizon.compute(), Lsn(0));
-        horizon.settle(0, None);
+        horizon.mark_durable(0, None);
         assert_eq!(horizon.compute(), Lsn(2), "log buffers 1 and 2 never logged anything");
     }
 
@@ -192,10 +192,10 @@ mod tests {
         horizon.draw(0);
         horizon.draw(1);
         horizon.draw(0);
-        horizon.settle(0, None);
+        horizon.mark_durable(0, None);
         assert_eq!(horizon.compute(), Lsn(10), "11 is in log buffer 1's buffer");
         assert_eq!(horizon.pending(0..2), Some(11));
-        horizon.settle(1, None);
+        horizon.mark_durable(1, None);
         assert_eq!(horizon.compute(), Lsn(12));
     }
 
@@ -203,7 +203,7 @@ mod tests {
     fn the_horizon_never_goes_back() {
         let horizon = DurableHorizon::new(2, Lsn(1));
         horizon.draw(0);
-        horizon.settle(0, None);
+        horizon.mark_durable(0, None);
         assert_eq!(horizon.compute(), Lsn(1));
         horizon.draw(1);
         assert_eq!(horizon.compute(), Lsn(1));

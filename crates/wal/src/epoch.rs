@@ -175,12 +175,12 @@ mod tests {
         assert!(clock.end(&horizon));
         assert_eq!((clock.boundary(), clock.ended()), (Lsn(3), 1));
         horizon.draw(0);
-        horizon.settle(0, None);
+        horizon.mark_durable(0, None);
         assert_eq!(horizon.compute(), Lsn(1));
         assert_eq!(clock.publish(&horizon), Lsn(0), "1 is durable, but 2 is of its epoch");
         assert!(clock.end(&horizon), "still on its way");
         assert_eq!(clock.boundary(), Lsn(3), "EPOCH-2");
-        horizon.settle(1, None);
+        horizon.mark_durable(1, None);
         assert_eq!(horizon.compute(), Lsn(3));
         assert_eq!(clock.publish(&horizon), Lsn(2), "3 is durable, but its epoch has not ended");
         assert!(clock.has_unpublished(&horizon));

@@ -390,7 +390,7 @@ impl Log {
                 return; // dropping `lead` ends the flush
             }
         };
-        stream.log_buffers().for_each(|log_buffer| self.buffers[log_buffer].settle(&self.horizon));
+        stream.log_buffers().for_each(|log_buffer| self.buffers[log_buffer].mark_durable(&self.horizon));
         let acknowledged = self.acknowledge();
         let woken = lead.finish();
         self.wakers.wake_through(acknowledged);

@@ -25,7 +25,7 @@ use azekura_base::sync::machine;
 use azekura_latch::{TracedGuard, TracedMutex};
 use azekura_trace::Site;
 
-use crate::buffer_space::{BufferSpace, Wanted};
+use crate::buffer_space::{AppendRefused, BufferSpace};
 use crate::durable_lsn::DurableHorizon;
 use crate::lsn_gap::{self, LsnGap, LsnGaps};
 use crate::lsn_range::{LsnRange, Order};
@@ -122,7 +122,7 @@ struct Front {
     admission: Admission,
     /// Bytes that the batch may have; at most the capacity.
     limit: usize,
-    wanted: Wanted,
+    wanted: AppendRefused,
     range: LsnRange,
     totals: Totals,
 }
@@ -147,7 +147,7 @@ impl LogBuffer {
             batch: Batch::default(),
             admission: Admission::All,
             limit: capacity_bytes,
-            wanted: Wanted::default(),
+            wanted: AppendRefused::default(),
             range: LsnRange::new(1),
             totals: Totals::default(),
         };
@@ -266,9 +266,9 @@ impl LogBuffer {
 
     /// Records that all batches taken so far are durable: moves this log buffer's mark to the first LSN that
     /// is still buffered.
-    pub fn settle(&self, horizon: &DurableHorizon) {
+    pub fn mark_durable(&self, horizon: &DurableHorizon) {
         let front = self.latch();
-        horizon.settle(self.index, (front.batch.records > 0).then_some(front.batch.first_lsn));
+        horizon.mark_durable(self.index, (front.batch.records > 0).then_some(front.batch.first_lsn));
     }
 
     /// Opens or closes the buffer for new records.
@@ -358,11 +358,11 @@ mod tests {
         assert_eq!(buffer.take(&horizon, &mut taken, Admission::All), 2);
         assert_eq!((taken.first_lsn, taken.last_lsn, taken.records), (1, 1, 1));
         assert_eq!(buffer.append(&horizon, b"b", Admission::All), Ok((Lsn(2), false)));
-        buffer.settle(&horizon);
+        buffer.mark_durable(&horizon);
         assert_eq!(horizon.compute(), Lsn(1));
         taken.clear();
         assert_eq!(buffer.take(&horizon, &mut taken, Admission::All), 3);
-        buffer.settle(&horizon);
+        buffer.mark_durable(&horizon);
         assert_eq!(horizon.compute(), Lsn(2));
         assert!(horizon.is_idle(0));
     }
@@ -406,7 +406,7 @@ mod tests {
         let gaps = crate::lsn_gap::LsnGapCursor::new(batch.first_lsn, batch.gaps.bytes());
         assert_eq!(gaps.collect::<Vec<_>>(), [LsnGap { first: 7, last: 8 }]);
         assert_eq!((batch.last_lsn, batch.end_lsn()), (10, 10));
-        buffer.settle(&horizon);
+        buffer.mark_durable(&horizon);
         assert_eq!(horizon.compute(), Lsn(10));
         batch.clear();
         append(0);

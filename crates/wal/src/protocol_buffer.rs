@@ -101,11 +101,11 @@ impl ProtocolBuffer {
         }
     }
 
-    pub(crate) fn settle(&self, horizon: &DurableHorizon) {
+    pub(crate) fn mark_durable(&self, horizon: &DurableHorizon) {
         match self {
-            Self::Parallel(buffer) => buffer.settle(horizon),
+            Self::Parallel(buffer) => buffer.mark_durable(horizon),
             #[cfg(feature = "baseline-logs")]
-            Self::Serial(buffer) => buffer.settle(horizon),
+            Self::Serial(buffer) => buffer.mark_durable(horizon),
         }
     }
 

@@ -585,7 +585,7 @@ mod tests {
                     stream.write(&mut taken, &horizon, &buffers).expect("SEGMENT-2: it has a place");
                 stream.reopen(&mut taken.writer, &buffers);
                 drop(taken);
-                buffers.iter().for_each(|buffer| buffer.settle(&horizon));
+                buffers.iter().for_each(|buffer| buffer.mark_durable(&horizon));
                 written += records;
                 if records == 0 {
                     break;

@@ -40,7 +40,7 @@ impl Log {
             });
             assert_eq!(taken.last_lsn, records.last().expect("one at least").0);
         }
-        self.buffer.settle(&self.horizon);
+        self.buffer.mark_durable(&self.horizon);
         (records, covers)
     }
 }

@@ -39,7 +39,7 @@ impl Log {
         if taken.records > 0 {
             self.disk.fetch_or(1 << taken.first_lsn | 1 << taken.last_lsn, SeqCst);
         }
-        self.buffers[log_buffer].settle(&self.horizon);
+        self.buffers[log_buffer].mark_durable(&self.horizon);
         // The steps of `Log::acknowledge`.
         loom::sync::atomic::fence(SeqCst);
         self.epochs.publish(&self.horizon);

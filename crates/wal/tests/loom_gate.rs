@@ -58,7 +58,7 @@ impl Log {
     fn lead(&self, lead: Lead<'_>, taken: &[Batch]) {
         assert_eq!(self.leading.fetch_add(1, SeqCst), 0, "GATE-1");
         taken.iter().filter(|batch| batch.records > 0).for_each(|batch| self.write(batch));
-        self.buffers.iter().for_each(|buffer| buffer.settle(&self.horizon));
+        self.buffers.iter().for_each(|buffer| buffer.mark_durable(&self.horizon));
         self.leading.fetch_sub(1, SeqCst);
         lead.finish();
     }

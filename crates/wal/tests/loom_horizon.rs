@@ -40,7 +40,7 @@ impl Log {
                 self.disk.0.fetch_or(1 << lsn, SeqCst);
             }
         }
-        self.buffers[log_buffer].settle(&self.horizon);
+        self.buffers[log_buffer].mark_durable(&self.horizon);
     }
 
     fn check(&self) {

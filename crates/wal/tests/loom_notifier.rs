@@ -29,7 +29,7 @@ impl Log {
     fn flush(&self) {
         let mut taken = Batch::default();
         self.buffer.take(&self.horizon, &mut taken, Admission::All);
-        self.buffer.settle(&self.horizon);
+        self.buffer.mark_durable(&self.horizon);
     }
 }
 

@@ -64,7 +64,7 @@ impl Log {
             let gap: u64 = gaps.flat_map(|gap| gap.first..=gap.last).map(|lsn| 1 << lsn).sum();
             self.disk.fetch_or(1 << taken.first_lsn | 1 << taken.last_lsn | gap, SeqCst);
         }
-        self.buffers[log_buffer].settle(&self.horizon);
+        self.buffers[log_buffer].mark_durable(&self.horizon);
         (taken.last_lsn, covers)
     }
 

@@ -46,7 +46,7 @@ impl Log {
     /// Flushes a log buffer, with the steps of `Log::lead`.
     fn flush(&self, log_buffer: usize) {
         self.buffers[log_buffer].take(&self.horizon, &mut Batch::default(), Admission::All);
-        self.buffers[log_buffer].settle(&self.horizon);
+        self.buffers[log_buffer].mark_durable(&self.horizon);
         fence(SeqCst);
         self.wakers.wake_through(self.horizon.compute());
     }

@@ -119,7 +119,7 @@ impl Parts {
             assert!(taken.records <= 2);
             self.disk.fetch_or(1 << taken.first_lsn | 1 << taken.last_lsn, SeqCst);
         }
-        self.buffers[worker].settle(&self.horizon);
+        self.buffers[worker].mark_durable(&self.horizon);
     }
 
     /// Checks that a flush has written every LSN that the horizon covers.

@@ -71,16 +71,16 @@ impl Store {
     }
 
     fn put(&self, key: u64, mode: PutMode) {
-        let (mut undo, worker) = (UndoLog::new(), LogBufferId::from_index(0));
-        let mut ctx = WriteCtx { txn: TxnId(1), worker, undo: &mut undo, locks: &mut NoLocks };
+        let (mut undo, log_buffer) = (UndoLog::new(), LogBufferId::from_index(0));
+        let mut ctx = WriteCtx { txn: TxnId(1), log_buffer, undo: &mut undo, locks: &mut NoLocks };
         let value = [key as u8; VALUE];
         let written = self.tree.put(&self.env, &mut ctx, &key.to_be_bytes(), &value, mode, None).unwrap();
         assert!(matches!(written, Outcome::Done(Written::Inserted | Written::Replaced)), "{written:?}");
     }
 
     fn remove(&self, key: u64) {
-        let (mut undo, worker) = (UndoLog::new(), LogBufferId::from_index(0));
-        let mut ctx = WriteCtx { txn: TxnId(1), worker, undo: &mut undo, locks: &mut NoLocks };
+        let (mut undo, log_buffer) = (UndoLog::new(), LogBufferId::from_index(0));
+        let mut ctx = WriteCtx { txn: TxnId(1), log_buffer, undo: &mut undo, locks: &mut NoLocks };
         let removed = self.tree.remove(&self.env, &mut ctx, &key.to_be_bytes(), None).unwrap();
         assert_eq!(removed, Outcome::Done(true), "{key} was there");
     }

@@ -73,7 +73,7 @@ impl Shared {
         if *owner != holder.txn {
             return false; // that transaction has ended, and another one has taken its undo log
         }
-        let first = self.append_copy(holder.txn, holder.worker, log, false);
+        let first = self.append_copy(holder.txn, holder.log_buffer, log, false);
         first.map(|first| self.active.carried(&holder.listed, first, log_bytes)).is_ok()
     }
 
@@ -82,11 +82,11 @@ impl Shared {
     pub(crate) fn append_copy(
         &self,
         txn: TxnId,
-        worker: LogBufferId,
+        log_buffer: LogBufferId,
         log: &UndoLog,
         is_committed: bool,
     ) -> Result<Lsn, AppendError> {
-        let worker = if log.bytes() <= RESERVE_BYTES { worker.with_reserve() } else { worker };
+        let log_buffer = if log.bytes() <= RESERVE_BYTES { log_buffer.with_reserve() } else { log_buffer };
         let mut first = None;
         let mut body = Vec::new();
         let mut parts = log.parts(PART_BYTES).peekable();
@@ -95,7 +95,7 @@ impl Shared {
                 Carry { is_first: first.is_none(), is_last: parts.peek().is_none(), is_committed, entries };
             body.clear();
             encode(&mut body, &Head::Carry { txn, part }, std::iter::empty());
-            let lsn = self.wal.append_in_order(worker, &body, Order::After(Lsn(0)))?;
+            let lsn = self.wal.append_in_order(log_buffer, &body, Order::After(Lsn(0)))?;
             first.get_or_insert(lsn);
         }
         Ok(first.expect("an undo log has at least one part"))

@@ -23,17 +23,17 @@ const RANGE: (f64, f64) = (1_000.0, 2_000_000.0);
 
 /// Measurements of undo, recorded by threads that roll back and read by the checkpointer.
 #[derive(Debug)]
-pub(crate) struct UndoPace(Mutex<Seen>);
+pub(crate) struct UndoPace(Mutex<Measured>);
 
 #[derive(Debug)]
-struct Seen {
+struct Measured {
     /// Upper bound of the rate: the default rate, or the rate of the last restart.
     fastest: f64,
     changes: f64,
     seconds: f64,
 }
 
-impl Seen {
+impl Measured {
     fn believing(fastest: f64) -> Self {
         Self { fastest, changes: PRIOR, seconds: PRIOR / fastest }
     }
@@ -45,7 +45,7 @@ impl Seen {
 
 impl Default for UndoPace {
     fn default() -> Self {
-        Self(Mutex::new(Seen::believing(UNDO_PER_S)))
+        Self(Mutex::new(Measured::believing(UNDO_PER_S)))
     }
 }
 
@@ -54,7 +54,7 @@ impl UndoPace {
     pub(crate) fn restarted(&self, changes: u64, took: Duration) {
         if changes >= LEAST_OF_RESTART {
             let per_second = changes as f64 / took.as_secs_f64();
-            *self.0.lock() = Seen::believing(per_second.clamp(RANGE.0, RANGE.1));
+            *self.0.lock() = Measured::believing(per_second.clamp(RANGE.0, RANGE.1));
         }
     }
 

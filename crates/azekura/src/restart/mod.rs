@@ -479,7 +479,7 @@ impl<'a> Restart<'a> {
         let mut unended: Vec<_> = std::mem::take(&mut self.analysis.unended).into_iter().collect();
         unended.sort_unstable_by_key(|(txn, _)| std::cmp::Reverse(*txn));
         for (txn, mut known) in unended {
-            let writer = Writer { txn, worker: wal.log_buffer() };
+            let writer = Writer { txn, log_buffer: wal.log_buffer() };
             if known.is_committed {
                 // No snapshot is open yet, so all pages can be freed.
                 Leftovers::after(&known.undo, &known.freed).free(&self.env, writer, &Committed::default())?;

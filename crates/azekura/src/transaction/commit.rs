@@ -18,7 +18,7 @@ use crate::locking::ScanLocks;
 
 impl Transaction {
     const fn writer(&self, state: &State) -> Writer {
-        Writer { txn: self.id, worker: state.worker }
+        Writer { txn: self.id, log_buffer: state.log_buffer }
     }
 
     /// Adds the transaction to the active list before its first record (TXN-4).
@@ -40,7 +40,7 @@ impl Transaction {
             return result;
         }
         drop(state);
-        self.settle(before, result)
+        self.end_call(before, result)
     }
 
     /// Returns an error if the store is open for reading only, or can no longer write its pages.
@@ -51,14 +51,14 @@ impl Transaction {
         if self.db.pool.has_failed() { Err(Error::PagesFailed) } else { Ok(()) }
     }
 
-    /// Returns the number of entries of the undo log, for [`settle`](Self::settle).
+    /// Returns the number of entries of the undo log, for [`end_call`](Self::end_call).
     pub(crate) fn undo_len(&self) -> Result<usize, Error> {
         Ok(self.state()?.undo_len())
     }
 
     /// Ends a call that began with `before` entries in the undo log. If the call failed, undoes its changes
     /// (TXN-3).
-    pub(crate) fn settle<T>(&self, before: usize, result: Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn end_call<T>(&self, before: usize, result: Result<T, Error>) -> Result<T, Error> {
         let Ok(mut state) = self.state() else { return result };
         let Err(error) = result else {
             state.note_undo(&self.db);
@@ -161,7 +161,7 @@ impl Transaction {
         encode(body, &head, std::iter::empty());
         let body = std::mem::take(body);
         let mut undo = state.undo();
-        let appended = self.db.wal.append_commit(writer.worker, &body);
+        let appended = self.db.wal.append_commit(writer.log_buffer, &body);
         let mut committed = Committed::default();
         if let Ok(commit) = appended {
             if self.db.env.versions().has_status(&undo.log) {
@@ -314,7 +314,7 @@ impl State {
 
     /// Returns a writer for undo records, which may use the log's reserve when the disk is full.
     const fn undoer(&self, txn: TxnId) -> Writer {
-        Writer { txn, worker: self.worker.with_reserve() }
+        Writer { txn, log_buffer: self.log_buffer.with_reserve() }
     }
 }
 

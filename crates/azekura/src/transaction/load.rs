@@ -127,7 +127,7 @@ impl Transaction {
             let rolled_back = self.roll_back().inspect_err(|_| drop(self.conflict.take()));
             return rolled_back.and(loaded);
         }
-        self.settle(before, loaded)
+        self.end_call(before, loaded)
     }
 
     /// Runs one step of a load with the transaction's log buffer and undo log.
@@ -140,7 +140,7 @@ impl Transaction {
         let mut undo = state.undo();
         // The table is locked exclusively, so its keys need no locks.
         let mut ctx =
-            WriteCtx { txn: self.id, worker: state.worker, undo: &mut undo.log, locks: &mut NoLocks };
+            WriteCtx { txn: self.id, log_buffer: state.log_buffer, undo: &mut undo.log, locks: &mut NoLocks };
         let result = step(&mut ctx, &mut writes);
         drop(undo);
         state.write_count = writes;

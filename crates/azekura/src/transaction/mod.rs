@@ -374,7 +374,7 @@ impl Transaction {
     /// Sets the log buffer of the transaction, before its first call; for tests.
     pub(crate) fn use_log_buffer(&self, log_buffer: LogBufferId) {
         if let Some(state) = self.state.borrow_mut().as_mut() {
-            state.worker = log_buffer;
+            state.log_buffer = log_buffer;
         }
     }
 

@@ -9,7 +9,7 @@ use crate::Error;
 use crate::active::SharedUndo;
 use crate::bounds::ByteBounds;
 use crate::catalog::CATALOG;
-use crate::locking::{OperationLocks, Purpose, ScanLocks, Wanted};
+use crate::locking::{BlockedLock, OperationLocks, Purpose, ScanLocks};
 use crate::own_writes::{OwnWrites, UndoMark, Undone};
 use crate::value_ref::ValueRef;
 
@@ -97,7 +97,7 @@ impl Transaction {
         // A failed write of the first row leaves neither the table nor its pages (TXN-3).
         let before = self.undo_len()?;
         let written = self.resolve_or_create(open).and_then(|tree| self.write_to(tree, key, value, kind));
-        self.settle(before, written)
+        self.end_call(before, written)
     }
 
     pub(crate) fn remove(&self, open: &OpenTree, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
@@ -229,10 +229,10 @@ impl Transaction {
         self.statement(|tx, state| {
             tx.listed(state);
             loop {
-                let worker = state.worker;
+                let log_buffer = state.log_buffer;
                 let (outcome, wanted) = tx.with_locks(state, tree, Some(key), |locks, undo| {
                     let undo = &mut undo.lock().log;
-                    call(&tx.db.env, &mut WriteCtx { txn: tx.id, worker, undo, locks })
+                    call(&tx.db.env, &mut WriteCtx { txn: tx.id, log_buffer, undo, locks })
                 });
                 match outcome? {
                     Outcome::Done(value) => {
@@ -252,10 +252,10 @@ impl Transaction {
         tree: Tree,
         key: Option<&[u8]>,
         attempt: impl FnOnce(&mut OperationLocks<'_>, &SharedUndo) -> T,
-    ) -> (T, Option<Wanted>) {
+    ) -> (T, Option<BlockedLock>) {
         let table_mode = state.table_mode(tree.id);
-        let (locks, undo, worker) = state.parts();
-        let wal = (&*self.db.wal, worker);
+        let (locks, undo, log_buffer) = state.parts();
+        let wal = (&*self.db.wal, log_buffer);
         let mut locks = OperationLocks::new(&self.db.locks, wal, locks, key, table_mode);
         locks.left_out = self.db.options.left_out;
         let result = attempt(&mut locks, undo);
@@ -265,7 +265,7 @@ impl Transaction {
     }
 
     /// Waits for the lock that blocked an operation. The caller holds no latch.
-    pub(crate) fn wait_for(&self, state: &mut State, wanted: Option<Wanted>) -> Result<(), Error> {
+    pub(crate) fn wait_for(&self, state: &mut State, wanted: Option<BlockedLock>) -> Result<(), Error> {
         let wanted = wanted.expect("a blocked operation says what it wants");
         let depends_on = wanted.wait(&self.db.locks, &mut state.locks).map_err(|error| {
             self.note_upgrade(&error, wanted.is_upgrade(&self.db.locks, &state.locks));

@@ -111,7 +111,7 @@ pub(crate) struct State {
     pub(super) locks: TxnLocks,
     /// The undo log, which is locked for one change at a time because checkpoints copy it (ACTIVE-2).
     undo: SharedUndo,
-    pub(super) worker: LogBufferId,
+    pub(super) log_buffer: LogBufferId,
     pub(super) listed: Option<ActiveHandle>,
     /// LSN of the newest commit with changes that this transaction has read.
     pub(super) depends_on: Lsn,
@@ -150,7 +150,7 @@ impl State {
         let Some(mut state) = db.states.take() else { return Self::new(db) };
         let id = state.next_id(db);
         db.locks.begin_again(&mut state.locks, id);
-        state.worker = db.wal.log_buffer();
+        state.log_buffer = db.wal.log_buffer();
         (state, id)
     }
 
@@ -161,7 +161,7 @@ impl State {
         let state = Box::new(Self {
             locks: db.locks.begin(id),
             undo: SharedUndo::default(),
-            worker: db.wal.log_buffer(),
+            log_buffer: db.wal.log_buffer(),
             listed: None,
             depends_on: Lsn(0),
             slots: SmallMap::new(),
@@ -228,7 +228,7 @@ impl State {
 
     /// Returns the undo log and the other parts that are needed to change a page.
     pub(super) fn parts(&mut self) -> (&mut TxnLocks, &SharedUndo, LogBufferId) {
-        (&mut self.locks, &self.undo, self.worker)
+        (&mut self.locks, &self.undo, self.log_buffer)
     }
 
     /// Returns the number of entries of the undo log.
@@ -276,8 +276,8 @@ impl State {
     /// Adds the transaction to the active list before its first record (TXN-4).
     pub(super) fn list(&mut self, db: &Shared, id: TxnId) -> ActiveHandle {
         use azekura_base::DurableLog;
-        let Self { listed, undo, worker, .. } = self;
-        *listed.get_or_insert_with(|| db.active.insert(id, undo, *worker, || db.wal.lsn_bound()))
+        let Self { listed, undo, log_buffer, .. } = self;
+        *listed.get_or_insert_with(|| db.active.insert(id, undo, *log_buffer, || db.wal.lsn_bound()))
     }
 
     /// Records that a lock was granted that a commit with this LSN had released early. The acknowledgment of
@@ -285,7 +285,7 @@ impl State {
     pub(super) fn depend_on(&mut self, db: &Shared, lsn: Lsn) {
         if lsn > self.depends_on {
             self.depends_on = lsn;
-            db.wal.raise_floor(self.worker, lsn);
+            db.wal.raise_floor(self.log_buffer, lsn);
         }
     }
 

@@ -19,11 +19,11 @@ impl Transaction {
         state: &mut State,
         change: impl FnOnce(&Env, &mut WriteCtx<'_>) -> Result<T, TreeError>,
     ) -> Result<T, Error> {
-        let (locks, undo, worker) = state.parts();
-        let wal = (&*self.db.wal, worker);
+        let (locks, undo, log_buffer) = state.parts();
+        let wal = (&*self.db.wal, log_buffer);
         let mut held = OperationLocks::new(&self.db.locks, wal, locks, None, Some(TableMode::X));
         let undo = &mut undo.lock().log;
-        let mut ctx = WriteCtx { txn: self.id, worker, undo, locks: &mut held };
+        let mut ctx = WriteCtx { txn: self.id, log_buffer, undo, locks: &mut held };
         change(&self.db.env, &mut ctx).map_err(Error::from)
     }
 
@@ -259,7 +259,7 @@ impl Transaction {
         let kept = self.take_out_of_catalog(&open).and_then(|()| {
             self.statement(|tx, state| tx.change_whole(state, |env, ctx| tree.drop_at_commit(env, ctx)))
         });
-        self.settle(before, kept).map(|()| true)
+        self.end_call(before, kept).map(|()| true)
     }
 
     /// Renames a table; returns `false` if there is no table with the old name. Both names are given as a
@@ -283,7 +283,7 @@ impl Transaction {
         let moved = self.take_out_of_catalog(&old).and_then(|()| {
             self.write_to(CATALOG, new.name.as_bytes(), &row, WriteKind::InsertIfAbsent).map(drop)
         });
-        self.settle(before, moved)?;
+        self.end_call(before, moved)?;
         let mut state = self.state()?;
         let slot = state.slots.at_mut(new.slot);
         (slot.tree, slot.hint) = (Some(tree), None);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{HEADER_BYTES, PageType, PageWord, PageWords, TOLD_BYTES, TYPE_AT};
+use super::{HEADER_BYTES, PageType, PageWord, PageWords, REPORTED_BYTES, TYPE_AT};
 use crate::sync::machine;
 use crate::{Lsn, PageId};
 
@@ -30,9 +30,9 @@ impl<'a> PageMut<'a> {
 
     #[inline]
     #[track_caller]
-    fn told(&self, at: usize, len: usize) {
+    fn report_write(&self, at: usize, len: usize) {
         if cfg!(feature = "sim")
-            && len <= TOLD_BYTES
+            && len <= REPORTED_BYTES
             && let Some(words) = self.0.atomics().get(at / 8..(at + len).div_ceil(8))
         {
             machine::writes(words);
@@ -83,7 +83,7 @@ impl<'a> PageMut<'a> {
     /// If the range is beyond the page.
     #[track_caller]
     pub fn write(&mut self, mut at: usize, mut bytes: &[u8]) {
-        self.told(at, bytes.len());
+        self.report_write(at, bytes.len());
         if !at.is_multiple_of(8) {
             let head = bytes.len().min(8 - at % 8);
             self.merge(at / 8, at % 8, &bytes[..head]);
@@ -113,7 +113,7 @@ impl<'a> PageMut<'a> {
     /// If either range is beyond the page.
     #[track_caller]
     pub fn move_words(&mut self, from: usize, to: usize, count: usize) {
-        self.told(8 * to, 8 * count);
+        self.report_write(8 * to, 8 * count);
         // Eight words at a time, because the compiler does not unroll a loop over atomics, and half of the
         // time of an insertion is this loop.
         const AT_ONCE: usize = 8;
@@ -162,7 +162,7 @@ impl<'a> PageMut<'a> {
     /// Sets the page LSN. The LSN of a page never decreases (W7).
     #[track_caller]
     pub fn set_lsn(&mut self, lsn: Lsn) {
-        self.told(0, HEADER_BYTES);
+        self.report_write(0, HEADER_BYTES);
         debug_assert!(self.0.lsn() <= lsn, "W7: page LSN {} would go back to {lsn}", self.0.lsn());
         self.set_word(2, lsn.0);
     }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering as Cmp;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{PageType, PageWord, TOLD_BYTES, TYPE_AT};
+use super::{PageType, PageWord, REPORTED_BYTES, TYPE_AT};
 use crate::sync::machine;
 use crate::{Lsn, PageId, checksum};
 
@@ -61,9 +61,9 @@ impl<'a> PageWords<'a> {
     /// reported, because many words of one cache line are read.)
     #[inline]
     #[track_caller]
-    pub fn told(self, at: usize, len: usize) {
+    pub fn report_read(self, at: usize, len: usize) {
         if cfg!(feature = "sim")
-            && len <= TOLD_BYTES
+            && len <= REPORTED_BYTES
             && let Some(words) = self.0.get(at / 8..(at + len).div_ceil(8))
         {
             machine::reads(words);
@@ -137,7 +137,7 @@ impl<'a> PageWords<'a> {
     /// Copies `out.len()` bytes from `at`. Bytes beyond the page are zero.
     #[track_caller]
     pub fn read(self, mut at: usize, mut out: &mut [u8]) {
-        self.told(at, out.len());
+        self.report_read(at, out.len());
         while !at.is_multiple_of(8) && !out.is_empty() {
             out[0] = self.u8(at);
             at += 1;
@@ -194,7 +194,7 @@ impl<'a> PageWords<'a> {
         let (start, len) = (out.len(), len.min(self.len()));
         let words = self.0.get(at / 8..at / 8 + len.div_ceil(8));
         if let Some(words) = words.filter(|_| at.is_multiple_of(8)) {
-            self.told(at, len);
+            self.report_read(at, len);
             let bytes = 8 * words.len();
             out.reserve(bytes);
             // SAFETY: `out` has reserved the bytes after its end, and `load_words` writes all of them.
@@ -229,7 +229,7 @@ impl<'a> PageWords<'a> {
         if tail == 0 {
             return len.cmp(&key.len());
         }
-        self.told(at + done, tail);
+        self.report_read(at + done, tail);
         let ours = self.u64(at + done).swap_bytes() & !(u64::MAX >> (8 * tail));
         let theirs = match key[..common].last_chunk() {
             Some(bytes) => u64::from_be_bytes(*bytes) << (64 - 8 * tail),

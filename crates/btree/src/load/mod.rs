@@ -122,7 +122,7 @@ impl<'e> Loader<'e> {
         if !is_empty(env, tree)? {
             return Err(TreeError::NotEmpty { root: tree.root });
         }
-        while prune_step(env, tree, ctx.worker)? {}
+        while prune_step(env, tree, ctx.log_buffer)? {}
         let run_pages = (env.pool().capacity_frames() / 8).clamp(1, MOST_RUN);
         Ok(Self {
             env,
@@ -214,7 +214,7 @@ impl<'e> Loader<'e> {
 
     /// Allocates up to `want` pages in one run, by one record.
     fn take_run(&mut self, ctx: &mut WriteCtx<'_>, want: u32) -> Result<Run, TreeError> {
-        let found = find_pages(self.env, ctx.worker, want)?;
+        let found = find_pages(self.env, ctx.log_buffer, want)?;
         let (first, count, take) = (found.first, found.count, found.op());
         let mut map = [found.map];
         // Read while the map is latched: the record that freed these pages is included (LOAD-2).

@@ -36,7 +36,7 @@ impl Node<'_> {
     #[inline]
     #[must_use]
     pub fn search(self, key: &[u8]) -> Position {
-        self.page().told(0, SLOTS_AT);
+        self.page().report_read(0, SLOTS_AT);
         let count = self.count();
         // The key is shorter than the prefix, so the node does not cover it. Any result is allowed.
         let Some(suffix) = key.get(self.prefix_len()..) else { return Position::Absent(0) };
@@ -67,7 +67,7 @@ impl Node<'_> {
         let (mut base, mut len) = (lo, hi - lo);
         while len > 1 {
             let half = len / 2;
-            self.page().told(SLOTS_AT + SLOT_BYTES * (base + half - 1), SLOT_BYTES);
+            self.page().report_read(SLOTS_AT + SLOT_BYTES * (base + half - 1), SLOT_BYTES);
             base = if before(self.head(base + half - 1)) { base + half } else { base };
             len -= half;
         }
@@ -100,7 +100,7 @@ impl Node<'_> {
             return len.cmp(&suffix.len());
         }
         let at = 8 * usize::from(slot.offset);
-        self.page().told(at, 8);
+        self.page().report_read(at, 8);
         // Cell words are zero-padded too, so the order of the swapped words is the order of the bytes.
         let ours = self.page().word(slot.offset.into()).swap_bytes();
         if ours != second {

@@ -76,7 +76,7 @@ impl ChainWriter {
         while !left.is_empty() {
             let pages = chain_pages(left.len() as u64, page_size);
             let want = pages.min(longest_run(page_size).into()) as u32;
-            let found = find_pages(env, writer.worker, want)?;
+            let found = find_pages(env, writer.log_buffer, want)?;
             let first = found.first;
             let before = pages - u64::from(found.count);
             let (rest, run) = left.split_at(before as usize * payload(page_size));
@@ -141,7 +141,7 @@ fn write_run(
             let undo_op = UndoOp::FreePages { first, count };
             env.apply_logged_update(writer, undo, undo_op, &mut guards, &ops)?;
         } else {
-            env.apply_logged(writer.worker, &Head::System, &mut guards, &ops)?;
+            env.apply_logged(writer.log_buffer, &Head::System, &mut guards, &ops)?;
         }
         left = from;
     }
@@ -156,7 +156,7 @@ fn link(env: &Env, writer: Writer, run: PageId, next: PageId) -> Result<(), Tree
     let mut front = Vec::new();
     page.read_into(NEXT_AT, bytes, &mut front);
     front[..8].copy_from_slice(&next.0.to_le_bytes());
-    env.apply_logged(writer.worker, &Head::System, &mut [guard], &[(0, image(&front))])?;
+    env.apply_logged(writer.log_buffer, &Head::System, &mut [guard], &[(0, image(&front))])?;
     Ok(())
 }
 

@@ -55,7 +55,7 @@ impl Found<'_> {
 /// Finds a run of up to `want` free pages (at least one) and latches their map. Makes the next map, by a
 /// separate record, if all other maps are full. Afterwards the disk has space for the pages: once the log has
 /// accepted a change of them, they can be written. Latch pages of trees before the call.
-pub(crate) fn find_pages(env: &Env, worker: LogBufferId, want: u32) -> Result<Found<'_>, TreeError> {
+pub(crate) fn find_pages(env: &Env, log_buffer: LogBufferId, want: u32) -> Result<Found<'_>, TreeError> {
     let space = env.space();
     let group = group_pages(space.page_size);
     // Relaxed, here and below: the value is a hint; the latched map decides.
@@ -77,7 +77,7 @@ pub(crate) fn find_pages(env: &Env, worker: LogBufferId, want: u32) -> Result<Fo
             return Ok(Found { map, first: PageId(first), count, bit });
         }
         if next < space.max_pages && !has_next(map.words()) {
-            make_next(env, worker, map, PageId(next))?;
+            make_next(env, log_buffer, map, PageId(next))?;
         }
         space.advance(from, next);
         from = next;
@@ -86,11 +86,16 @@ pub(crate) fn find_pages(env: &Env, worker: LogBufferId, want: u32) -> Result<Fo
 }
 
 /// Makes the map `next` of the next group; `map` is the last map so far.
-fn make_next(env: &Env, worker: LogBufferId, map: ExclusiveGuard<'_>, next: PageId) -> Result<(), TreeError> {
+fn make_next(
+    env: &Env,
+    log_buffer: LogBufferId,
+    map: ExclusiveGuard<'_>,
+    next: PageId,
+) -> Result<(), TreeError> {
     env.pool().make_room(next)?;
     let mut guards = [map, fix_unwritten(env.pool(), next)?];
     let ops = [(0, PageOp::SpaceNext), (1, PageOp::SpaceMake { used: 0 })];
-    env.apply_logged(worker, &Head::System, &mut guards, &ops).map(drop)
+    env.apply_logged(log_buffer, &Head::System, &mut guards, &ops).map(drop)
 }
 
 /// Fixes and latches a page for a new space map. The page must be unwritten: a written page there is in use,

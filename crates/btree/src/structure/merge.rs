@@ -45,10 +45,10 @@ const MOST_STEPS: usize = 10_000;
 /// # Errors
 ///
 /// Only [`TreeError::Corrupt`] and [`TreeError::Apply`]. Other errors are ignored, see the module head.
-pub(crate) fn tidy(env: &Env, tree: Tree, worker: LogBufferId, key: &[u8]) -> Result<(), TreeError> {
+pub(crate) fn tidy(env: &Env, tree: Tree, log_buffer: LogBufferId, key: &[u8]) -> Result<(), TreeError> {
     let (mut level, mut is_lower_left) = (0, false);
     for _ in 0..MOST_STEPS {
-        match (Tidying { env, tree, worker, key, level }).step() {
+        match (Tidying { env, tree, log_buffer, key, level }).step() {
             Ok(Next::Again) => {}
             Ok(Next::Above) => level += 1,
             Ok(Next::AboveFirst) => (level, is_lower_left) = (level + 1, true),
@@ -77,7 +77,7 @@ enum Next {
 struct Tidying<'k> {
     env: &'k Env,
     tree: Tree,
-    worker: LogBufferId,
+    log_buffer: LogBufferId,
     key: &'k [u8],
     level: u8,
 }
@@ -188,7 +188,7 @@ impl<'k> Tidying<'k> {
         let (map, clear) = self.env.space().freeing(self.env.pool(), freed, 1)?;
         ops.extend([(1, op), (2, PageOp::Release), (3, clear)]);
         let mut guards = [parent, stays, goes, map];
-        self.env.apply_logged(self.worker, &Head::System, &mut guards, &ops)?;
+        self.env.apply_logged(self.log_buffer, &Head::System, &mut guards, &ops)?;
         self.env.space().freed(freed);
         let (above, node) = (Node::new(guards[0].words()), Node::new(guards[1].words()));
         let is_root_bare = is_bare(above) && guards[0].page_id() == self.tree.root;
@@ -215,7 +215,7 @@ impl<'k> Tidying<'k> {
         let old_bytes = entry_bytes(above.slot(pair.slot + 1).suffix_len.into(), CHILD_BYTES);
         if bytes > above.free() + old_bytes {
             drop((parent, pair));
-            make_room_above(self.env, self.tree, self.worker, (self.key, self.level + 1), bytes)?;
+            make_room_above(self.env, self.tree, self.log_buffer, (self.key, self.level + 1), bytes)?;
             return Ok(Next::Again);
         }
         let Neighbors { left, right, slot } = pair;
@@ -227,7 +227,7 @@ impl<'k> Tidying<'k> {
             (1, PageOp::image_of(halves.left.page(), &mut left_image)),
             (2, PageOp::image_of(halves.right.page(), &mut right_image)),
         ];
-        self.env.apply_logged(self.worker, &Head::System, &mut [parent, left, right], &ops)?;
+        self.env.apply_logged(self.log_buffer, &Head::System, &mut [parent, left, right], &ops)?;
         Ok(Next::Nothing)
     }
 
@@ -239,7 +239,7 @@ impl<'k> Tidying<'k> {
         let (map, clear) = self.env.space().freeing(self.env.pool(), freed, 1)?;
         let mut guards = [root, child, map];
         let ops = [(0, image), (1, PageOp::Release), (2, clear)];
-        self.env.apply_logged(self.worker, &Head::System, &mut guards, &ops)?;
+        self.env.apply_logged(self.log_buffer, &Head::System, &mut guards, &ops)?;
         self.env.space().freed(freed);
         // The root is still an inner node. The former child may have had only one child, and now the root
         // has.

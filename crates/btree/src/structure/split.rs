@@ -22,11 +22,11 @@ use crate::tree::Tree;
 pub(crate) fn make_room(
     env: &Env,
     tree: Tree,
-    worker: LogBufferId,
+    log_buffer: LogBufferId,
     key: &[u8],
     value_len: usize,
 ) -> Result<(), TreeError> {
-    split_at(env, tree, worker, Wanted { key, level: 0, what: What::Value(value_len) })
+    split_at(env, tree, log_buffer, SplitGoal { key, level: 0, what: What::Value(value_len) })
 }
 
 /// Splits the leaf that covers `key` if it has more than one record, even if it has room. Its writers then
@@ -41,10 +41,10 @@ pub(crate) fn make_room(
 pub(crate) fn split_contended(
     env: &Env,
     tree: Tree,
-    worker: LogBufferId,
+    log_buffer: LogBufferId,
     key: &[u8],
 ) -> Result<(), TreeError> {
-    match split_at(env, tree, worker, Wanted { key, level: 0, what: What::FewerRecords }) {
+    match split_at(env, tree, log_buffer, SplitGoal { key, level: 0, what: What::FewerRecords }) {
         Err(error @ (TreeError::Corrupt { .. } | TreeError::Apply(_))) => Err(error),
         _ => Ok(()),
     }
@@ -55,16 +55,16 @@ pub(crate) fn split_contended(
 pub(super) fn make_room_above(
     env: &Env,
     tree: Tree,
-    worker: LogBufferId,
+    log_buffer: LogBufferId,
     (key, level): (&[u8], u8),
     separator_bytes: usize,
 ) -> Result<(), TreeError> {
-    split_at(env, tree, worker, Wanted { key, level, what: What::Separator(separator_bytes) })
+    split_at(env, tree, log_buffer, SplitGoal { key, level, what: What::Separator(separator_bytes) })
 }
 
 /// The purpose of splitting the node on the path to `key`.
 #[derive(Clone, Copy)]
-struct Wanted<'k> {
+struct SplitGoal<'k> {
     key: &'k [u8],
     level: u8,
     what: What,
@@ -80,7 +80,7 @@ enum What {
     FewerRecords,
 }
 
-impl Wanted<'_> {
+impl SplitGoal<'_> {
     fn is_met(self, node: Node<'_>) -> bool {
         match self.what {
             What::Value(bytes) => fits(node, self.key, bytes),
@@ -102,7 +102,7 @@ impl Wanted<'_> {
 /// needed.
 ///
 /// Recurses at most once per level of the tree.
-fn split_at(env: &Env, tree: Tree, worker: LogBufferId, wanted: Wanted<'_>) -> Result<(), TreeError> {
+fn split_at(env: &Env, tree: Tree, log_buffer: LogBufferId, wanted: SplitGoal<'_>) -> Result<(), TreeError> {
     let mut descent = Descent::new(env, tree);
     loop {
         let Pair { parent, node } = descent.pair(wanted.key, wanted.level)?;
@@ -111,7 +111,7 @@ fn split_at(env: &Env, tree: Tree, worker: LogBufferId, wanted: Wanted<'_>) -> R
             return Ok(());
         }
         let Some(parent) = parent else {
-            grow_root(env, worker, node)?;
+            grow_root(env, log_buffer, node)?;
             continue;
         };
         let cut = choose_split(view, wanted.key, wanted.value_len())
@@ -119,18 +119,18 @@ fn split_at(env: &Env, tree: Tree, worker: LogBufferId, wanted: Wanted<'_>) -> R
         let above = Node::new(parent.words());
         let bytes = entry_bytes(cut.separator.len().saturating_sub(above.prefix_len()), CHILD_BYTES);
         if bytes <= above.free() {
-            return split(env, worker, parent, node, &cut);
+            return split(env, log_buffer, parent, node, &cut);
         }
         drop((parent, node));
         let what = What::Separator(bytes);
-        split_at(env, tree, worker, Wanted { key: wanted.key, level: wanted.level + 1, what })?;
+        split_at(env, tree, log_buffer, SplitGoal { key: wanted.key, level: wanted.level + 1, what })?;
     }
 }
 
 /// Splits `node` in two; `parent` has room for the separator.
 fn split(
     env: &Env,
-    worker: LogBufferId,
+    log_buffer: LogBufferId,
     parent: ExclusiveGuard<'_>,
     node: ExclusiveGuard<'_>,
     cut: &SplitPoint,
@@ -141,7 +141,7 @@ fn split(
     let mut image = Vec::new();
     let image = PageOp::image_of(right.page(), &mut image);
 
-    let found = find_pages(env, worker, 1)?;
+    let found = find_pages(env, log_buffer, 1)?;
     let take = found.op();
     let new = env.pool().fix_new(found.first)?;
     let child = new.page_id().0.to_le_bytes();
@@ -153,7 +153,7 @@ fn split(
     let truncate = PageOp::Truncate { keep: cut.at as u16, upper: &cut.separator };
     let mut guards = [parent, node, found.map, new];
     let ops = [(0, separator), (1, truncate), (2, take), (3, image)];
-    env.apply_logged(worker, &Head::System, &mut guards, &ops)?;
+    env.apply_logged(log_buffer, &Head::System, &mut guards, &ops)?;
     Ok(())
 }
 
@@ -187,7 +187,7 @@ fn right_half(page_size: usize, node: Node<'_>, cut: &SplitPoint) -> Result<Scra
 }
 
 /// Moves the root's entries to a new child, which becomes the root's only child.
-fn grow_root(env: &Env, worker: LogBufferId, root: ExclusiveGuard<'_>) -> Result<(), TreeError> {
+fn grow_root(env: &Env, log_buffer: LogBufferId, root: ExclusiveGuard<'_>) -> Result<(), TreeError> {
     let view = Node::new(root.words());
     let level = view.level().unwrap_or(0);
     if level == u8::MAX {
@@ -196,7 +196,7 @@ fn grow_root(env: &Env, worker: LogBufferId, root: ExclusiveGuard<'_>) -> Result
     let mut child_image = Vec::new();
     let child_image = PageOp::image_of(root.words(), &mut child_image);
 
-    let found = find_pages(env, worker, 1)?;
+    let found = find_pages(env, log_buffer, 1)?;
     let take = found.op();
     let new = env.pool().fix_new(found.first)?;
     let top = root_above(env.page_size(), view.tree(), level + 1, &new)
@@ -204,7 +204,12 @@ fn grow_root(env: &Env, worker: LogBufferId, root: ExclusiveGuard<'_>) -> Result
     let mut root_image = Vec::new();
     let root_image = PageOp::image_of(top.page(), &mut root_image);
     let mut guards = [root, found.map, new];
-    env.apply_logged(worker, &Head::System, &mut guards, &[(0, root_image), (1, take), (2, child_image)])?;
+    env.apply_logged(
+        log_buffer,
+        &Head::System,
+        &mut guards,
+        &[(0, root_image), (1, take), (2, child_image)],
+    )?;
     Ok(())
 }
 

@@ -76,7 +76,7 @@ pub struct World {
 
 pub const WORKER: usize = 0;
 
-pub fn worker() -> LogBufferId {
+pub fn log_buffer() -> LogBufferId {
     LogBufferId::from_index(WORKER)
 }
 
@@ -103,7 +103,7 @@ impl World {
     /// Returns a store with an empty catalog tree.
     pub fn new(page_size: usize, frames: usize) -> (Self, Tree) {
         let world = Self::blank(page_size, frames);
-        let tree = world.env.format(worker()).expect("formats");
+        let tree = world.env.format(log_buffer()).expect("formats");
         (world, tree)
     }
 
@@ -165,11 +165,11 @@ pub struct Txn<'w> {
 
 impl Txn<'_> {
     pub fn writer(&self) -> Writer {
-        Writer { txn: self.id, worker: worker() }
+        Writer { txn: self.id, log_buffer: log_buffer() }
     }
 
     pub fn with<R>(&mut self, locks: &mut dyn KeyLocks, f: impl FnOnce(&Env, &mut WriteCtx<'_>) -> R) -> R {
-        let mut ctx = WriteCtx { txn: self.id, worker: worker(), undo: &mut self.undo, locks };
+        let mut ctx = WriteCtx { txn: self.id, log_buffer: log_buffer(), undo: &mut self.undo, locks };
         f(self.env, &mut ctx)
     }
 
@@ -215,7 +215,7 @@ impl Txn<'_> {
     pub fn note(&self, head: &Head<'_>) {
         let mut body = Vec::new();
         record::encode(&mut body, head, std::iter::empty());
-        self.env.log().append(worker(), &body, Order::Newest).expect("append");
+        self.env.log().append(log_buffer(), &body, Order::Newest).expect("append");
     }
 
     /// Commits, and performs the deferred frees.

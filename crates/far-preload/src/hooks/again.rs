@@ -165,16 +165,16 @@ macro_rules! again {
         next_functions! { $($name: unsafe extern "C" fn($($kind),*) -> $result;)+ }
 
         /// Finds all functions.
-        pub(super) fn settle() {
-            $(next::$name.settle();)+
-            settle_affinity();
-            GETNAME.settle();
-            SETNAME.settle();
-            POSIX_SPAWN.settle();
-            POSIX_SPAWNP.settle();
-            SIGWAIT.settle();
-            SYSCALL.settle();
-            IOCTL.settle();
+        pub(super) fn resolve() {
+            $(next::$name.resolve();)+
+            resolve_affinity();
+            GETNAME.resolve();
+            SETNAME.resolve();
+            POSIX_SPAWN.resolve();
+            POSIX_SPAWNP.resolve();
+            SIGWAIT.resolve();
+            SYSCALL.resolve();
+            IOCTL.resolve();
         }
 
         $(
@@ -470,8 +470,8 @@ macro_rules! affinity {
             }
         )+
 
-        fn settle_affinity() {
-            $($next.settle();)+
+        fn resolve_affinity() {
+            $($next.resolve();)+
         }
     };
 }

@@ -106,7 +106,7 @@ pub(super) unsafe fn by_number(number: c_long, arguments: [usize; 6]) -> Option<
 }
 
 /// Finds the C library's functions.
-pub(super) fn settle() {
-    FORK.settle();
-    REGISTER.settle();
+pub(super) fn resolve() {
+    FORK.resolve();
+    REGISTER.resolve();
 }

@@ -51,10 +51,10 @@ fn look() -> bool {
         return FOUND.load(Relaxed) == 2;
     }
     crate::session::refuse_sanitizers();
-    MALLOC.settle();
-    CALLOC.settle();
-    REALLOC.settle();
-    FREE.settle();
+    MALLOC.resolve();
+    CALLOC.resolve();
+    REALLOC.resolve();
+    FREE.resolve();
     FOUND.store(2, Relaxed);
     true
 }
@@ -277,10 +277,10 @@ pub(super) unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize 
 }
 
 /// Finds the C library's functions.
-pub(super) fn settle() {
+pub(super) fn resolve() {
     look();
-    MEMALIGN.settle();
-    ALIGNED_ALLOC.settle();
-    POSIX_MEMALIGN.settle();
-    USABLE.settle();
+    MEMALIGN.resolve();
+    ALIGNED_ALLOC.resolve();
+    POSIX_MEMALIGN.resolve();
+    USABLE.resolve();
 }

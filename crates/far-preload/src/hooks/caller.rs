@@ -24,7 +24,7 @@ pub(super) fn keeps(size: usize, caller: usize) -> bool {
 }
 
 /// Finds the code of both before `main`.
-pub(super) fn settle() {
+pub(super) fn resolve() {
     let mut found: Vec<Range<usize>> = Vec::new();
     // SAFETY: the callback gets a pointer to `found`, which outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };

@@ -16,10 +16,10 @@ macro_rules! checked {
         next_functions! { $($name: unsafe extern "C" fn($($kind,)+ $($other),*) -> $result;)+ }
 
         /// Finds all functions.
-        pub(super) fn settle() {
-            $(next::$name.settle();)+
-            RECV.settle();
-            RECVFROM.settle();
+        pub(super) fn resolve() {
+            $(next::$name.resolve();)+
+            RECV.resolve();
+            RECVFROM.resolve();
         }
 
         $(

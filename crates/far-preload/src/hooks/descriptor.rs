@@ -149,10 +149,10 @@ pub(super) unsafe fn by_number(number: c_long, [a, b, c, ..]: [usize; 6]) -> Opt
 }
 
 /// Finds the C library's functions.
-pub(super) fn settle() {
-    CLOSE.settle();
-    DUP.settle();
-    DUP2.settle();
-    DUP3.settle();
-    FCNTL.settle();
+pub(super) fn resolve() {
+    CLOSE.resolve();
+    DUP.resolve();
+    DUP2.resolve();
+    DUP3.resolve();
+    FCNTL.resolve();
 }

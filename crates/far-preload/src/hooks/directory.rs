@@ -47,8 +47,8 @@ pub(super) unsafe extern "C" fn closedir(entries: *mut DIR) -> c_int {
 }
 
 /// Finds the C library's functions.
-pub(super) fn settle() {
-    OPENDIR.settle();
-    FDOPENDIR.settle();
-    CLOSEDIR.settle();
+pub(super) fn resolve() {
+    OPENDIR.resolve();
+    FDOPENDIR.resolve();
+    CLOSEDIR.resolve();
 }

@@ -391,8 +391,8 @@ pub(super) unsafe extern "C" fn pthread_mutex_init(
 }
 
 /// Finds the C library's function.
-pub(super) fn settle() {
-    MUTEX_INIT.settle();
+pub(super) fn resolve() {
+    MUTEX_INIT.resolve();
 }
 
 /// Executes the memory calls by their system call numbers. Returns `None` for other numbers.

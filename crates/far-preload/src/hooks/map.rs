@@ -351,11 +351,11 @@ pub(super) unsafe extern "C" fn mprotect(at: *mut c_void, bytes: usize, protecti
 }
 
 /// Finds the C library's functions.
-pub(super) fn settle() {
-    MMAP.settle();
-    MUNMAP.settle();
-    MREMAP.settle();
-    MADVISE.settle();
-    POSIX_MADVISE.settle();
-    MPROTECT.settle();
+pub(super) fn resolve() {
+    MMAP.resolve();
+    MUNMAP.resolve();
+    MREMAP.resolve();
+    MADVISE.resolve();
+    POSIX_MADVISE.resolve();
+    MPROTECT.resolve();
 }

@@ -492,13 +492,13 @@ pub(super) unsafe extern "C" fn sendmmsg(
 }
 
 /// Finds the C library's functions.
-pub(super) fn settle() {
-    RECV.settle();
-    SEND.settle();
-    RECVFROM.settle();
-    SENDTO.settle();
-    RECVMSG.settle();
-    SENDMSG.settle();
-    RECVMMSG.settle();
-    SENDMMSG.settle();
+pub(super) fn resolve() {
+    RECV.resolve();
+    SEND.resolve();
+    RECVFROM.resolve();
+    SENDTO.resolve();
+    RECVMSG.resolve();
+    SENDMSG.resolve();
+    RECVMMSG.resolve();
+    SENDMMSG.resolve();
 }

@@ -53,27 +53,27 @@ use std::ffi::c_int;
 /// Finds the functions of the C library that the hooks replace, before `main`. Threads of this library call
 /// some of them later, and the search takes the loader's lock, which a thread that waits for a page may hold
 /// (FAR-1).
-pub(crate) fn settle() {
-    again::settle();
-    birth::settle();
-    block::settle();
-    caller::settle();
-    checked::settle();
-    descriptor::settle();
-    directory::settle();
-    kernel::settle();
-    map::settle();
-    message::settle();
-    once::settle();
-    own::settle();
-    queued::settle();
-    signal::settle();
-    stack::settle();
-    stream::settle();
-    text::settle();
-    thread::settle();
-    transfer::settle();
-    wait::settle();
+pub(crate) fn resolve() {
+    again::resolve();
+    birth::resolve();
+    block::resolve();
+    caller::resolve();
+    checked::resolve();
+    descriptor::resolve();
+    directory::resolve();
+    kernel::resolve();
+    map::resolve();
+    message::resolve();
+    once::resolve();
+    own::resolve();
+    queued::resolve();
+    signal::resolve();
+    stack::resolve();
+    stream::resolve();
+    text::resolve();
+    thread::resolve();
+    transfer::resolve();
+    wait::resolve();
 }
 
 /// Returns the address of this library's `malloc`.

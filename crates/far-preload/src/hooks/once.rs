@@ -56,14 +56,14 @@ macro_rules! once {
         next_functions! { $($name: unsafe extern "C" fn($($kind),*) -> $result;)+ }
 
         /// Finds all functions.
-        pub(super) fn settle() {
-            $(next::$name.settle();)+
-            ACCEPT.settle();
-            ACCEPT4.settle();
-            NANOSLEEP.settle();
-            CLOCK_NANOSLEEP.settle();
-            GETSOCKOPT.settle();
-            settle_names();
+        pub(super) fn resolve() {
+            $(next::$name.resolve();)+
+            ACCEPT.resolve();
+            ACCEPT4.resolve();
+            NANOSLEEP.resolve();
+            CLOCK_NANOSLEEP.resolve();
+            GETSOCKOPT.resolve();
+            resolve_names();
         }
 
         $(
@@ -303,9 +303,9 @@ macro_rules! names {
             }
         )+
 
-        fn settle_names() {
-            $($next.settle();)+
-            MKDTEMP.settle();
+        fn resolve_names() {
+            $($next.resolve();)+
+            MKDTEMP.resolve();
         }
     };
     (@ $flags:ident) => { c_int };

@@ -141,8 +141,8 @@ transfers! {
 }
 
 /// Finds the C library's functions.
-pub(super) fn settle() {
-    LSEEK.settle();
-    READV.settle();
-    WRITEV.settle();
+pub(super) fn resolve() {
+    LSEEK.resolve();
+    READV.resolve();
+    WRITEV.resolve();
 }

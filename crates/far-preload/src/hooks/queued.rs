@@ -232,9 +232,9 @@ macro_rules! requests {
         )+
 
         /// Finds the C library's functions.
-        pub(super) fn settle() {
-            $($next.settle();)+
-            $($next_list.settle();)+
+        pub(super) fn resolve() {
+            $($next.resolve();)+
+            $($next_list.resolve();)+
         }
     };
 }

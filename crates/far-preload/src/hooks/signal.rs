@@ -198,12 +198,12 @@ pub(super) unsafe extern "C" fn sigsuspend(mask: *const sigset_t) -> c_int {
 }
 
 /// Finds the C library's functions, and passes them to the mechanism.
-pub(super) fn settle() {
-    SIGACTION.settle();
-    SIGPROCMASK.settle();
-    PTHREAD_SIGMASK.settle();
-    SIGNAL.settle();
-    SYSV_SIGNAL.settle();
-    SIGSUSPEND.settle();
+pub(super) fn resolve() {
+    SIGACTION.resolve();
+    SIGPROCMASK.resolve();
+    PTHREAD_SIGMASK.resolve();
+    SIGNAL.resolve();
+    SYSV_SIGNAL.resolve();
+    SIGSUSPEND.resolve();
     signals::set_function(SIGACTION.get());
 }

@@ -233,8 +233,8 @@ pub(super) unsafe extern "C" fn clone(
 }
 
 /// Finds the C library's functions.
-pub(super) fn settle() {
-    SETCONTEXT.settle();
-    SWAPCONTEXT.settle();
-    CLONE.settle();
+pub(super) fn resolve() {
+    SETCONTEXT.resolve();
+    SWAPCONTEXT.resolve();
+    CLONE.resolve();
 }

@@ -166,8 +166,8 @@ unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, data: *mu
 }
 
 /// Finds the C library's functions.
-pub(super) fn settle() {
-    READ.settle();
-    WRITE.settle();
-    SEEK.settle();
+pub(super) fn resolve() {
+    READ.resolve();
+    WRITE.resolve();
+    SEEK.resolve();
 }

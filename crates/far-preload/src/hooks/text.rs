@@ -71,9 +71,9 @@ pub(super) unsafe extern "C" fn freopen64(path: Text, how: Text, stream: *mut FI
 }
 
 /// Finds the C library's functions.
-pub(super) fn settle() {
-    SYSTEM.settle();
-    POPEN.settle();
-    FREOPEN.settle();
-    FREOPEN64.settle();
+pub(super) fn resolve() {
+    SYSTEM.resolve();
+    POPEN.resolve();
+    FREOPEN.resolve();
+    FREOPEN64.resolve();
 }

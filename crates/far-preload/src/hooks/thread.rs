@@ -267,7 +267,7 @@ pub(super) fn lengthen(old: *mut c_void, size: usize) -> Option<*mut c_void> {
 }
 
 /// Finds the functions of the C library.
-pub(super) fn settle() {
-    CREATE.settle();
-    AT_EXIT.settle();
+pub(super) fn resolve() {
+    CREATE.resolve();
+    AT_EXIT.resolve();
 }

@@ -427,18 +427,18 @@ pub(super) unsafe extern "C" fn mq_receive(
 }
 
 /// Finds the C library's functions.
-pub(super) fn settle() {
-    MSGRCV.settle();
-    MQ_TIMEDRECEIVE.settle();
-    READ.settle();
-    WRITE.settle();
-    PREAD.settle();
-    PWRITE.settle();
-    READV.settle();
-    WRITEV.settle();
-    PREADV.settle();
-    PWRITEV.settle();
-    PREADV2.settle();
-    PWRITEV2.settle();
-    GETRANDOM.settle();
+pub(super) fn resolve() {
+    MSGRCV.resolve();
+    MQ_TIMEDRECEIVE.resolve();
+    READ.resolve();
+    WRITE.resolve();
+    PREAD.resolve();
+    PWRITE.resolve();
+    READV.resolve();
+    WRITEV.resolve();
+    PREADV.resolve();
+    PWRITEV.resolve();
+    PREADV2.resolve();
+    PWRITEV2.resolve();
+    GETRANDOM.resolve();
 }

@@ -341,12 +341,12 @@ pub(super) unsafe fn by_number(number: libc::c_long, [a, b, c, d, e, f]: [usize;
 }
 
 /// Finds the C library's functions.
-pub(super) fn settle() {
-    POLL.settle();
-    PPOLL.settle();
-    SELECT.settle();
-    PSELECT.settle();
-    EPOLL_WAIT.settle();
-    EPOLL_PWAIT.settle();
-    EPOLL_PWAIT2.settle();
+pub(super) fn resolve() {
+    POLL.resolve();
+    PPOLL.resolve();
+    SELECT.resolve();
+    PSELECT.resolve();
+    EPOLL_WAIT.resolve();
+    EPOLL_PWAIT.resolve();
+    EPOLL_PWAIT2.resolve();
 }

@@ -8,7 +8,7 @@
 //! The CPU time of a thread is read at the beginning and at the end of the recording. Between the two, it
 //! grows while the thread is on a processor according to the kernel's records.
 
-use super::futexes::{Begun, Seen, Watch, What};
+use super::futexes::{Begun, FutexRecords, Watch, What};
 use super::merge::{CpuBetween, add_off};
 use super::watch::{Off, threads_of};
 use crate::error::RecordError;
@@ -141,7 +141,7 @@ struct TraceBuilder<'m> {
 }
 
 impl TraceBuilder<'_> {
-    fn trace(mut self, seen: &Seen) -> Trace {
+    fn trace(mut self, seen: &FutexRecords) -> Trace {
         let mut operations = BTreeMap::new();
         let mut by_name: BTreeMap<String, u16> = BTreeMap::new();
         let mut tids: Vec<u32> = self.end.threads.keys().copied().collect();
@@ -193,7 +193,7 @@ impl TraceBuilder<'_> {
 
     /// Returns, for each futex word of a lock, the call sites of the waits for it. A thread that releases the
     /// word ends waits at all of these sites.
-    fn locks(&mut self, seen: &Seen, callers: &Callers<'_>) -> Locks {
+    fn locks(&mut self, seen: &FutexRecords, callers: &Callers<'_>) -> Locks {
         let mut locks = Locks::new();
         // In order of thread ids, so that site numbers do not depend on the order of the hash map.
         let steps: BTreeMap<_, _> = seen.steps.iter().collect();
@@ -217,7 +217,7 @@ impl TraceBuilder<'_> {
         tid: u32,
         name: String,
         operation: u16,
-        seen: &Seen,
+        seen: &FutexRecords,
         (callers, locks): (&Callers<'_>, &Locks),
     ) -> ThreadTrace {
         let off = seen.off.get(&tid).map_or(&[][..], Vec::as_slice);

@@ -50,7 +50,7 @@ pub(super) enum What {
 
 /// The records of all threads, each in order of time.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct FutexRecords {
     pub(super) steps: HashMap<u32, Vec<Step>>,
     pub(super) off: HashMap<u32, Vec<Off>>,
     pub(super) lost: u64,
@@ -126,7 +126,7 @@ impl Watch {
         self.drain.open(EXIT, &builder, RING / 4).map_err(refused)
     }
 
-    pub(super) fn finish(self) -> Seen {
+    pub(super) fn finish(self) -> FutexRecords {
         self.drain.finish().unwrap_or_default().sorted()
     }
 
@@ -192,9 +192,10 @@ impl Records {
         Some(What::Begun(Begun { word, is_lock, stack }))
     }
 
-    fn sorted(mut self) -> Seen {
+    fn sorted(mut self) -> FutexRecords {
         self.steps.sort_by_key(|(thread, step)| (*thread, step.ns));
-        let mut seen = Seen { off: self.switches.sorted(), lost: self.lost, ..Seen::default() };
+        let mut seen =
+            FutexRecords { off: self.switches.sorted(), lost: self.lost, ..FutexRecords::default() };
         for (thread, step) in self.steps {
             seen.steps.entry(thread).or_default().push(step);
         }

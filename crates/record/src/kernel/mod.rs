@@ -26,5 +26,5 @@ mod watch;
 
 pub use attach::attach;
 pub use functions::{Function, program};
-pub use seen::{Kernel, Seen};
+pub use seen::{Kernel, KernelRecords};
 pub use watch::{Target, Watch, Watched};

@@ -18,7 +18,7 @@ pub struct Kernel {
 
 /// The kernel's records of a finished watch.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct KernelRecords {
     watched: Option<Watched>,
     functions: Vec<Function>,
     why_none: Option<String>,
@@ -73,12 +73,16 @@ impl Kernel {
 
     /// Ends the watch.
     #[must_use]
-    pub fn finish(self) -> Seen {
-        Seen { watched: self.watch.map(Watch::finish), functions: self.functions, why_none: self.why_none }
+    pub fn finish(self) -> KernelRecords {
+        KernelRecords {
+            watched: self.watch.map(Watch::finish),
+            functions: self.functions,
+            why_none: self.why_none,
+        }
     }
 }
 
-impl Seen {
+impl KernelRecords {
     /// Adds the records to a trace. Records of threads that are not in the trace are ignored.
     pub fn add_to(&self, trace: &mut Trace) {
         match (&self.watched, &self.why_none) {

@@ -125,7 +125,7 @@ fn work(shared: &Shared, asked: &Asked) -> Result<Option<Done>, RunError> {
         }
         Call::CursorPrefix(number) => {
             let prefix = shared.engine.context.cursors.own_prefix(*number);
-            let prefix = prefix.map_err(|error| refused(shared.engine.told(error.into())))?;
+            let prefix = prefix.map_err(|error| refused(shared.engine.client_error(error.into())))?;
             (wire::encode(&prefix.map(Bytes)), Growth::default())
         }
         Call::Watching { is_resp3, command, watched } => {

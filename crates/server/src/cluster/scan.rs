@@ -30,7 +30,7 @@ const STEP_BYTES: u64 = 2 << 20;
 
 /// A walk that a client has requested.
 #[derive(Clone)]
-struct Wanted {
+struct WalkRequest {
     range: KeyRange,
     with: With,
     is_backward: bool,
@@ -39,7 +39,7 @@ struct Wanted {
     most_looked: usize,
 }
 
-impl Wanted {
+impl WalkRequest {
     const fn all(range: KeyRange, with: With) -> Self {
         Self {
             range,
@@ -117,11 +117,13 @@ impl<'a> Legs<'a> {
         let bulks =
             |found: Found| Reply::Array(found.items.into_iter().map(|Bytes(b)| Reply::Bulk(b)).collect());
         match spec.name {
-            "dbsize" => Ok(count(&self.read(Wanted::all(KeyRange::ALL, With::Count))?)),
+            "dbsize" => Ok(count(&self.read(WalkRequest::all(KeyRange::ALL, With::Count))?)),
             "keys" => {
                 let pattern = request.arg(1).to_vec();
                 let range = command::range_of(Some(&pattern));
-                Ok(bulks(self.read(Wanted { pattern: Some(pattern), ..Wanted::all(range, With::Keys) })?))
+                Ok(bulks(
+                    self.read(WalkRequest { pattern: Some(pattern), ..WalkRequest::all(range, With::Keys) })?,
+                ))
             }
             "scan" => self.scan(shared, request),
             "randomkey" => {
@@ -132,20 +134,25 @@ impl<'a> Legs<'a> {
                 let (range, options) = command::range_request(request, &["REV", "LIMIT", "KEYS"])?;
                 let RangeOptions { is_backward, limit, keys_only } = options;
                 let with = if keys_only { With::Keys } else { With::Rows };
-                Ok(bulks(self.read(Wanted { is_backward, most_found: limit, ..Wanted::all(range, with) })?))
+                Ok(bulks(self.read(WalkRequest {
+                    is_backward,
+                    most_found: limit,
+                    ..WalkRequest::all(range, with)
+                })?))
             }
             "az.count" => {
                 let (range, _) = command::range_request(request, &[])?;
-                Ok(count(&self.read(Wanted::all(range, With::Count))?))
+                Ok(count(&self.read(WalkRequest::all(range, With::Count))?))
             }
             "az.delrange" => {
                 let (range, options) = command::range_request(request, &["LIMIT"])?;
-                let wanted = Wanted { most_found: options.limit, ..Wanted::all(range, With::Remove) };
+                let wanted =
+                    WalkRequest { most_found: options.limit, ..WalkRequest::all(range, With::Remove) };
                 Ok(count(&self.remove(wanted)?))
             }
             "flushdb" | "flushall" => {
                 command::flush_options(request)?;
-                self.remove(Wanted::all(KeyRange::ALL, With::Remove))?;
+                self.remove(WalkRequest::all(KeyRange::ALL, With::Remove))?;
                 Ok(Reply::OK)
             }
             _ => Err(CommandError::NotInCluster(spec.name.to_ascii_uppercase(), "it has no key")),
@@ -156,16 +163,17 @@ impl<'a> Legs<'a> {
         let cursors = &shared.engine.context.cursors;
         let (cursor, options) = ScanOptions::of(request)?;
         let range = options.range(cursors, cursor)?;
-        let found = self.read(Wanted {
+        let found = self.read(WalkRequest {
             pattern: options.pattern.map(<[u8]>::to_vec),
             most_looked: options.count,
-            ..Wanted::all(range.clone(), With::Keys)
+            ..WalkRequest::all(range.clone(), With::Keys)
         })?;
         let legs = RefCell::new(self);
         let next_keys = |last: &[u8], count| {
             let rest = range.clone().after(last.to_vec());
-            let next =
-                legs.borrow_mut().read(Wanted { most_found: count, ..Wanted::all(rest, With::Keys) })?;
+            let next = legs
+                .borrow_mut()
+                .read(WalkRequest { most_found: count, ..WalkRequest::all(rest, With::Keys) })?;
             Ok(next.items.into_iter().map(|Bytes(key)| key).collect())
         };
         let (more, next) = command::end_of_scan(cursors, found.stopped_at, next_keys)?;
@@ -175,10 +183,10 @@ impl<'a> Legs<'a> {
     }
 
     /// Removes the keys of a walk.
-    fn remove(&mut self, wanted: Wanted) -> Result<Found, CommandError> {
+    fn remove(&mut self, wanted: WalkRequest) -> Result<Found, CommandError> {
         // Unreachable owners are detected before any key is removed (GATEWAY-4).
         if self.is_one_transaction || wanted.most_found < usize::MAX {
-            self.go(Wanted { with: With::Count, ..wanted.clone() })?;
+            self.go(WalkRequest { with: With::Count, ..wanted.clone() })?;
         } else {
             self.reach_all(wanted.range.clone())?;
         }
@@ -208,13 +216,16 @@ impl<'a> Legs<'a> {
     /// Returns the first key of a walk over `range`.
     fn end_of(&mut self, range: &KeyRange, walk: keyspace::Walk) -> Result<Option<Key>, CommandError> {
         let is_backward = matches!(walk, keyspace::Walk::Backward);
-        let found =
-            self.go(Wanted { is_backward, most_found: 1, ..Wanted::all(range.clone(), With::Keys) })?;
+        let found = self.go(WalkRequest {
+            is_backward,
+            most_found: 1,
+            ..WalkRequest::all(range.clone(), With::Keys)
+        })?;
         Ok(found.items.into_iter().next().map(|Bytes(key)| key))
     }
 
     /// Runs a walk that only reads, over one snapshot of each node.
-    fn read(&mut self, wanted: Wanted) -> Result<Found, CommandError> {
+    fn read(&mut self, wanted: WalkRequest) -> Result<Found, CommandError> {
         let Some(cluster) = self.snapshots_of else { return self.go(wanted) };
         if let Some(found) = self.steps(wanted.clone(), 1)? {
             return Ok(found);
@@ -233,13 +244,13 @@ impl<'a> Legs<'a> {
     }
 
     /// Runs all steps of a walk.
-    fn go(&mut self, wanted: Wanted) -> Result<Found, CommandError> {
+    fn go(&mut self, wanted: WalkRequest) -> Result<Found, CommandError> {
         self.steps(wanted, usize::MAX)?.ok_or_else(no_leaf)
     }
 
     /// Runs at most `most_steps` steps of a walk. Returns `None` if the walk is not complete then.
-    fn steps(&mut self, wanted: Wanted, most_steps: usize) -> Result<Option<Found>, CommandError> {
-        let Wanted { mut range, with, is_backward, pattern, most_found, most_looked } = wanted;
+    fn steps(&mut self, wanted: WalkRequest, most_steps: usize) -> Result<Option<Found>, CommandError> {
+        let WalkRequest { mut range, with, is_backward, pattern, most_found, most_looked } = wanted;
         let (mut found, mut looked, mut bytes, mut steps) = (Found::default(), 0, 0, 0);
         while found.count < most_found && looked < most_looked {
             if steps == most_steps {
@@ -355,22 +366,22 @@ mod tests {
     #[test]
     fn all_leaves_are_reached_before_the_first_key_is_removed() {
         let removed = RefCell::new(0);
-        let all = Wanted::all(KeyRange::ALL, With::Remove);
-        let limited = Wanted { most_found: 4, ..all.clone() };
+        let all = WalkRequest::all(KeyRange::ALL, With::Remove);
+        let limited = WalkRequest { most_found: 4, ..all.clone() };
         for wanted in [all, limited] {
             let refused = legs(&removed, |_| true, away).remove(wanted).map(|found| found.count);
             assert_eq!(refused, Err(away()));
             assert_eq!(*removed.borrow(), 0);
         }
         // A limit that the first leaf fills needs no other leaf.
-        let few = Wanted { most_found: 2, ..Wanted::all(KeyRange::ALL, With::Remove) };
+        let few = WalkRequest { most_found: 2, ..WalkRequest::all(KeyRange::ALL, With::Remove) };
         assert_eq!(legs(&removed, |_| true, away).remove(few).map(|found| found.count), Ok(2));
     }
 
     #[test]
     fn a_failure_after_the_first_leaf_tells_how_many_keys_were_removed() {
         let removed = RefCell::new(0);
-        let all = || Wanted::all(KeyRange::ALL, With::Remove);
+        let all = || WalkRequest::all(KeyRange::ALL, With::Remove);
         let removes = |with| with == With::Remove;
         let partly = legs(&removed, removes, away).remove(all()).map(|found| found.count);
         let why = "UNAVAIL node 2 cannot be reached: refused".to_owned();

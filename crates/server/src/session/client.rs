@@ -65,7 +65,7 @@ impl Session {
 
     /// Runs `CLIENT LIST [TYPE type] [ID id…]`.
     fn list(&self, request: Request<'_>) -> Result<Reply, CommandError> {
-        let wanted = Wanted::parse_list(request)?;
+        let wanted = ClientFilter::parse_list(request)?;
         let clients = self.shared.clients.list();
         let lines = clients.iter().filter(|client| wanted.fits(client)).map(|client| client.line() + "\n");
         Ok(Reply::Verbatim(lines.collect()))
@@ -76,9 +76,9 @@ impl Session {
     fn kill(&mut self, request: Request<'_>) -> Result<Reply, CommandError> {
         let is_old_form = request.len() == 3;
         let wanted = if is_old_form {
-            Wanted { address: Some(text(request.arg(2))), ..Wanted::default() }
+            ClientFilter { address: Some(text(request.arg(2))), ..ClientFilter::default() }
         } else {
-            Wanted::parse_kill(request)?
+            ClientFilter::parse_kill(request)?
         };
         let own = self.client.id;
         let spares_own = wanted.spares_own.unwrap_or(!is_old_form);
@@ -100,7 +100,7 @@ impl Session {
 
 /// A filter of clients: all given conditions must hold.
 #[derive(Debug, Default)]
-struct Wanted {
+struct ClientFilter {
     ids: HashSet<u64>,
     address: Option<String>,
     local: Option<String>,
@@ -114,7 +114,7 @@ fn text(argument: &[u8]) -> String {
     String::from_utf8_lossy(argument).into_owned()
 }
 
-impl Wanted {
+impl ClientFilter {
     fn parse_list(request: Request<'_>) -> Result<Self, CommandError> {
         let mut wanted = Self::default();
         match request.arg(2) {

@@ -34,7 +34,7 @@ use azekura_base::Lsn;
 use azekura_base::sync::{Mutex, MutexGuard};
 use azekura_trace::{Site, WaitKind};
 
-use crate::buffer_space::{BufferSpace, Wanted};
+use crate::buffer_space::{AppendRefused, BufferSpace};
 use crate::durable_lsn::DurableHorizon;
 use crate::log_buffer::{Batch, Refused};
 use crate::options::Admission;
@@ -72,7 +72,7 @@ struct Front {
     records: u64,
     first_lsn: u64,
     admission: Admission,
-    wanted: Wanted,
+    wanted: AppendRefused,
     all_records: u64,
     all_bytes: u64,
     /// Number of reservations; each makes one draw on the LSN counter.
@@ -101,7 +101,7 @@ impl SerialBuffer {
             records: 0,
             first_lsn: 0,
             admission: Admission::All,
-            wanted: Wanted::default(),
+            wanted: AppendRefused::default(),
             all_records: 0,
             all_bytes: 0,
             draws: 0,
@@ -290,9 +290,9 @@ impl SerialBuffer {
 
     /// Records that all batches taken so far are durable: moves the mark to the first LSN that is still
     /// buffered.
-    pub fn settle(&self, horizon: &DurableHorizon) {
+    pub fn mark_durable(&self, horizon: &DurableHorizon) {
         let front = self.latch();
-        horizon.settle(LOG_BUFFER, (front.records > 0).then_some(front.first_lsn));
+        horizon.mark_durable(LOG_BUFFER, (front.records > 0).then_some(front.first_lsn));
     }
 
     /// Opens or closes the buffer for new records.
@@ -320,7 +320,7 @@ mod tests {
         let mut taken = Batch::default();
         buffer.take(horizon, &mut taken, Admission::All);
         let bytes = buffer.with_bytes(&taken, <[u8]>::to_vec);
-        buffer.settle(horizon);
+        buffer.mark_durable(horizon);
         (taken.first_lsn, bytes)
     }
 

@@ -40,7 +40,7 @@ pub(super) struct Runs {
 }
 
 /// The result of inspecting one file.
-enum Seen {
+enum Inspected {
     /// The interpreter of a script, which is inspected next.
     Script(Option<PathBuf>),
     Runs(Runs),
@@ -55,9 +55,9 @@ pub(super) fn check(program: &OsStr) -> Result<Option<Runs>> {
     for _ in 0..DEPTH {
         let Some(here) = path else { return Ok(None) };
         path = match check_file(&here)? {
-            Seen::Script(next) => next,
-            Seen::Runs(runs) => return Ok(Some(runs)),
-            Seen::Nothing => return Ok(None),
+            Inspected::Script(next) => next,
+            Inspected::Runs(runs) => return Ok(Some(runs)),
+            Inspected::Nothing => return Ok(None),
         };
     }
     Ok(None)
@@ -98,14 +98,14 @@ fn find(program: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&directories).map(|directory| directory.join(program)).find(|path| path.is_file())
 }
 
-fn check_file(path: &Path) -> Result<Seen> {
-    let Ok(found) = fs::metadata(path) else { return Ok(Seen::Nothing) };
-    let Ok(head) = head(path, LINE) else { return Ok(Seen::Nothing) };
+fn check_file(path: &Path) -> Result<Inspected> {
+    let Ok(found) = fs::metadata(path) else { return Ok(Inspected::Nothing) };
+    let Ok(head) = head(path, LINE) else { return Ok(Inspected::Nothing) };
     if let Some(line) = head.strip_prefix(b"#!") {
-        return Ok(Seen::Script(interpreter(line)));
+        return Ok(Inspected::Script(interpreter(line)));
     }
     if !head.starts_with(b"\x7fELF") {
-        return Ok(Seen::Nothing);
+        return Ok(Inspected::Nothing);
     }
     let name = path.display();
     if found.mode() & SET_ID != 0 {
@@ -116,7 +116,7 @@ fn check_file(path: &Path) -> Result<Seen> {
     }
     let bytes = fs::read(path)?;
     let loader = judge(&bytes).with_context(|| name.to_string())?;
-    Ok(Seen::Runs(Runs { program: path.into(), loader: loader.into() }))
+    Ok(Inspected::Runs(Runs { program: path.into(), loader: loader.into() }))
 }
 
 /// Returns the first bytes of a file, at most `most`.
