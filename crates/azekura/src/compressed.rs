@@ -21,8 +21,8 @@ const MAX_RATIO: u64 = 255;
 ///
 /// A write compresses the value to one LZ4 block, and each read decompresses it. Values of hundreds of bytes
 /// with repeated text become smaller; short values and random bytes do not. A value that does not become
-/// smaller is stored as it is, with one more byte. Smaller values also take less of the page cache, of the log
-/// and of backups.
+/// smaller is stored as it is, with one more byte. Smaller values also take less space in the page cache, the
+/// log and backups.
 ///
 /// [`with_value`](crate::Table::with_value) and [`for_each`](crate::Table::for_each) lend the compressed
 /// bytes. The other calls return values of `V`.

@@ -229,8 +229,7 @@ fn power_loss_under_many_threads_leaves_each_ones_acknowledged_transactions() {
             let workers: Vec<_> =
                 (0..THREADS).map(|thread| scope.spawn(move || work(db, seed, thread))).collect();
             let watcher = scope.spawn(move || watch(db, fs, seed));
-            let outcome: Vec<(u64, u64)> =
-                workers.into_iter().map(|log_buffer| log_buffer.join().unwrap()).collect();
+            let outcome: Vec<(u64, u64)> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
             (outcome, watcher.join().unwrap())
         });
         // A row that a snapshot has shown as durable counts as acknowledged.

@@ -20,8 +20,8 @@ use crate::version::Versions;
 
 /// The part of the log that trees need: records can be appended. [`Wal`] implements it; tests use other logs.
 pub trait Log: DurableLog {
-    /// Appends a record to log buffer `log_buffer` and returns the record's LSN, which satisfies `order`. A log
-    /// that gives each record the next LSN may ignore `order`.
+    /// Appends a record to `log_buffer` and returns the record's LSN, which satisfies `order`. A log that
+    /// gives each record the next LSN may ignore `order`.
     ///
     /// # Errors
     ///

@@ -116,8 +116,8 @@ impl Owner {
 
     pub(crate) fn home(&self) -> u32 {
         // Relaxed: read by the home thread itself, which wrote it, or for an owner that was found in a
-        // request. The request was added after `set_home`, under a latch that the reader holds. A later change
-        // is a move to another thread, which is equivalent to a change after the read.
+        // request. The request was added after `set_home`, under a latch that the reader holds. A later
+        // change is a move to another thread, which is equivalent to a change after the read.
         self.home.load(Relaxed)
     }
 

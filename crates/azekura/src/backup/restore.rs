@@ -309,8 +309,8 @@ impl<'a> Restore<'a> {
         match header.commit_time {
             0 => refuse(format!(
                 "{source} has no commit time: it was made of a store that was opened without an archive \
-                 (`Builder::archive`, `--archive`), or of a durable snapshot; restore it without the archive, \
-                 or restore from another backup"
+                 (`Builder::archive`, `--archive`), or of a durable snapshot; restore it without the \
+                 archive, or restore from another backup"
             )),
             time if self.to_time.is_some_and(|to| to.as_micros() < time) => refuse(format!(
                 "{source} has commits up to {}: restore to a later time, or from an earlier backup",
