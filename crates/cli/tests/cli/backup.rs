@@ -165,7 +165,7 @@ fn a_load_with_an_archive_is_several_transactions() {
     let run = |arguments: &[&str]| Run::in_dir(&scratch, &[arguments, &["--archive", "archive"]].concat());
     run(&["put", "db", "t", "a", "1"]).well();
     run(&["backup", "db", "b"]).well();
-    let rows: Vec<String> = (0..25_000).map(|n| format!("{n:05}\tv\n")).collect();
+    let rows: Vec<String> = (0..10_001).map(|n| format!("{n:05}\tv\n")).collect();
     let sorted = scratch.file("sorted.tsv", &rows.concat());
     let reversed = scratch.file("reversed.tsv", &rows.iter().rev().cloned().collect::<String>());
     run(&["load", "db", "sorted", &sorted]).well();
@@ -173,10 +173,10 @@ fn a_load_with_an_archive_is_several_transactions() {
     let large: String = (0..8).rev().map(|n| format!("{n}\t{}\n", "v".repeat(5 << 20))).collect();
     run(&["load", "db", "large", &scratch.file("large.tsv", &large)]).well();
     let said = run(&["restore", "b", "new"]).well();
-    assert!(said.contains("8 transactions from the archive"), "{said}");
+    assert!(said.contains("6 transactions from the archive"), "{said}");
     let tables = Run::in_dir(&scratch, &["tables", "new", "--count"]).well();
     let count = |table: &str, rows: u32| format!("{table}\tbytes\tbytes\t{rows}\n");
-    let counts = [count("large", 8), count("reversed", 25_000), count("sorted", 25_000), count("t", 1)];
+    let counts = [count("large", 8), count("reversed", 10_001), count("sorted", 10_001), count("t", 1)];
     assert_eq!(tables, counts.concat());
 }
 
