@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use azekura_io::{File, Fs};
 
-use super::{PageAccess, Place};
+use super::{OpenFile, PageAccess};
 use crate::store::StoreError;
 
 #[derive(Debug)]
@@ -23,11 +23,11 @@ pub(super) struct SlotHandle {
 
 impl SlotHandle {
     /// Returns handles for `slots` slots of the area `place`. The first slot uses the handle of `place`.
-    pub(super) fn places(fs: &Arc<dyn Fs>, place: Place, slots: usize) -> Vec<Place> {
+    pub(super) fn places(fs: &Arc<dyn Fs>, place: OpenFile, slots: usize) -> Vec<OpenFile> {
         let handle = |_| {
             let (fs, path, shared) = (Arc::clone(fs), Arc::clone(&place.path), Arc::clone(&place.file));
             let file = Arc::new(Self { fs, path, shared, own: OnceLock::new() });
-            Place { file, path: Arc::clone(&place.path) }
+            OpenFile { file, path: Arc::clone(&place.path) }
         };
         let others: Vec<_> = (1..slots).map(handle).collect();
         [place].into_iter().chain(others).collect()
@@ -38,7 +38,7 @@ impl SlotHandle {
             return Ok(file);
         }
         let opened =
-            Place::open(&*self.fs, &self.path, false, PageAccess::Direct).map_err(|error| match error {
+            OpenFile::open(&*self.fs, &self.path, false, PageAccess::Direct).map_err(|error| match error {
                 StoreError::Io { source, .. } => io::Error::new(source.kind(), source.to_string()),
                 other => io::Error::other(other),
             })?;

@@ -49,7 +49,7 @@ use azekura_base::{Lsn, PageBuf, PageId, checksum};
 use azekura_io::Fs;
 
 use super::room::is_full;
-use super::{PageAccess, Place, error};
+use super::{OpenFile, PageAccess, error};
 use crate::store::StoreError;
 
 const SECTOR_BYTES: usize = 512;
@@ -245,12 +245,12 @@ impl LsnMap {
         place.sync()
     }
 
-    fn open(&self, create: bool) -> Result<Place, StoreError> {
-        Place::open(&*self.fs, &self.path, create, PageAccess::Buffered)
+    fn open(&self, create: bool) -> Result<OpenFile, StoreError> {
+        OpenFile::open(&*self.fs, &self.path, create, PageAccess::Buffered)
     }
 
     /// Opens the file, or creates it and makes its name durable.
-    fn open_or_create(&self) -> Result<Place, StoreError> {
+    fn open_or_create(&self) -> Result<OpenFile, StoreError> {
         if self.fs.exists(&self.path) {
             return self.open(false);
         }

@@ -15,7 +15,7 @@ use super::head::Head;
 use super::ledger::Ledger;
 use super::lsn_map::LsnMap;
 use super::new_pages::NewPages;
-use super::{PageAccess, PageFile, Place, error};
+use super::{OpenFile, PageAccess, PageFile, error};
 use crate::store::{StoreError, seal_page};
 
 /// The state of the page file in the checkpoint of a store.
@@ -57,7 +57,7 @@ impl PageFile {
         check_page_size(page_size, dir)?;
         create_dir_all_durable(&*fs, dir).map_err(error("create directory", dir, None, 0))?;
         let area = Area { shape: shape.made_possible(), page_size, database_id };
-        let place = Place::open(&*fs, &dir.join(Self::DOUBLE_WRITE_NAME), true, PageAccess::Direct)?;
+        let place = OpenFile::open(&*fs, &dir.join(Self::DOUBLE_WRITE_NAME), true, PageAccess::Direct)?;
         match read_area(&place, page_size)? {
             Ok(_) => {}
             Err(("page size", found, expected)) => {
@@ -66,7 +66,7 @@ impl PageFile {
             Err(_) => area.make(&place, place.len()?)?,
         }
         place.sync()?;
-        let pages = Place::open(&*fs, &dir.join(Self::NAME), true, PageAccess::default())?;
+        let pages = OpenFile::open(&*fs, &dir.join(Self::NAME), true, PageAccess::default())?;
         make_head(&pages, Head { page_size, database_id, settled: 0 })?;
         pages.sync()?;
         fs.sync_dir(dir).map_err(error("sync directory", dir, None, 0))
@@ -89,10 +89,10 @@ impl PageFile {
     ) -> Result<(), StoreError> {
         check_page_size(page_size, dir)?;
         let area = Area { shape: AreaShape::for_page_size(page_size), page_size, database_id };
-        let place = Place::open(&*fs, &dir.join(Self::DOUBLE_WRITE_NAME), true, PageAccess::Direct)?;
+        let place = OpenFile::open(&*fs, &dir.join(Self::DOUBLE_WRITE_NAME), true, PageAccess::Direct)?;
         let made = place.file.set_len(0).and_then(|()| place.file.write_at(0, &area.head()));
         made.map_err(place.error("write the head of", None, 0))?;
-        let place = Place::open(&*fs, &dir.join(Self::NAME), true, PageAccess::default())?;
+        let place = OpenFile::open(&*fs, &dir.join(Self::NAME), true, PageAccess::default())?;
         let mut bytes = PageBuf::zeroed(page_size + pages.len());
         bytes[..HEAD_BYTES].copy_from_slice(&Head { page_size, database_id, settled: 0 }.to_bytes());
         bytes[page_size..].copy_from_slice(pages);
@@ -144,11 +144,11 @@ impl PageFile {
         access: PageAccess,
     ) -> Result<Self, StoreError> {
         check_page_size(page_size, dir)?;
-        let pages = Place::open(&*fs, &dir.join(Self::NAME), false, access)?;
+        let pages = OpenFile::open(&*fs, &dir.join(Self::NAME), false, access)?;
         let head = read_head(&pages, page_size, identity)?;
         let path = dir.join(Self::DOUBLE_WRITE_NAME);
         let is_missing = !fs.exists(&path);
-        let place = Place::open(&*fs, &path, true, PageAccess::Direct)?;
+        let place = OpenFile::open(&*fs, &path, true, PageAccess::Direct)?;
         if is_missing {
             fs.sync_dir(dir).map_err(error("sync directory", dir, None, 0))?;
         }
@@ -213,19 +213,19 @@ fn refused(path: &Path, (what, found, expected): Misfit) -> StoreError {
     StoreError::Refused { path: path.into(), what, found, expected }
 }
 
-fn first_block(place: &Place) -> Result<PageBuf, StoreError> {
+fn first_block(place: &OpenFile) -> Result<PageBuf, StoreError> {
     let mut head = PageBuf::zeroed(HEAD_BYTES);
     place.read(0, &mut head, None)?;
     Ok(head)
 }
 
 /// Returns the area that the head describes, or the error in the head.
-fn read_area(place: &Place, page_size: usize) -> Result<Result<Area, Misfit>, StoreError> {
+fn read_area(place: &OpenFile, page_size: usize) -> Result<Result<Area, Misfit>, StoreError> {
     Ok(Area::from_head(&first_block(place)?, page_size))
 }
 
 /// Writes the head of a new page file.
-fn make_head(pages: &Place, head: Head) -> Result<(), StoreError> {
+fn make_head(pages: &OpenFile, head: Head) -> Result<(), StoreError> {
     let found = first_block(pages)?;
     if image::is_zero(&found) {
         let written = pages.file.write_at(0, &head.to_bytes());
@@ -234,7 +234,7 @@ fn make_head(pages: &Place, head: Head) -> Result<(), StoreError> {
     Head::parse(&found, head.page_size).map(drop).map_err(|misfit| refused(&pages.path, misfit))
 }
 
-fn read_head(pages: &Place, page_size: usize, identity: Identity) -> Result<Head, StoreError> {
+fn read_head(pages: &OpenFile, page_size: usize, identity: Identity) -> Result<Head, StoreError> {
     let head = Head::parse(&first_block(pages)?, page_size).map_err(|m| refused(&pages.path, m))?;
     if head.database_id != identity.database_id {
         return Err(refused(&pages.path, ("database id", head.database_id, identity.database_id)));
@@ -252,7 +252,7 @@ fn read_head(pages: &Place, page_size: usize, identity: Identity) -> Result<Head
 impl Area {
     /// Writes zeroes over the existing slots, up to `len` or the area's end, and then the head, which marks
     /// the area as complete. Other slots are added by their first use.
-    pub(super) fn make(self, place: &Place, len: u64) -> Result<(), StoreError> {
+    pub(super) fn make(self, place: &OpenFile, len: u64) -> Result<(), StoreError> {
         let bytes = len.min(self.len()).checked_sub(HEAD_BYTES as u64);
         if let Some(bytes) = bytes.filter(|&bytes| bytes > 0) {
             let zeroed = place.file.write_zeroes(HEAD_BYTES as u64, bytes);

@@ -20,7 +20,7 @@ use azekura_base::sync::atomic::Ordering::{Relaxed, Release};
 use azekura_base::{PageBuf, PageId};
 
 use super::area::{HEAD_BYTES, SlotHead};
-use super::{PageFile, Place};
+use super::{OpenFile, PageFile};
 use crate::store::{StoreError, stored_checksum};
 
 /// Number of sequence numbers that are skipped after an opening that could not read all slots: more than any
@@ -112,7 +112,7 @@ impl PageFile {
     }
 
     /// Adds the valid copies of one slot; returns its bytes.
-    fn read_slot(&self, index: usize, place: &Place, copies: &mut Copies) -> Result<PageBuf, StoreError> {
+    fn read_slot(&self, index: usize, place: &OpenFile, copies: &mut Copies) -> Result<PageBuf, StoreError> {
         let offset = self.area.slot_offset(index);
         let mut head = PageBuf::zeroed(HEAD_BYTES);
         place.read(offset, &mut head, None)?;
