@@ -2,7 +2,7 @@
 //! write them, the time may have passed, or a signal may have ended the wait, so the call must not be
 //! repeated (`again`). The kernel gets ordinary memory, and the calling thread copies the results.
 
-use super::again::{Given, asked, filled, writes};
+use super::again::{asked, writes};
 use super::bounce::{BOUNCE, Bounce};
 use super::once::Kept;
 use super::signal::WaitMask;
@@ -162,7 +162,7 @@ impl Set {
 unsafe fn selected(most: c_int, sets: [*mut fd_set; 3], call: impl Fn([*mut fd_set; 3]) -> c_int) -> c_int {
     let count = usize::try_from(most).unwrap_or(0).div_ceil(BITS);
     if count > WORDS {
-        let given: [Given; 3] = sets.map(filled);
+        let given = sets.map(|set| writes(set, count * size_of::<u64>()));
         return asked(&given, || call(sets));
     }
     // SAFETY: the caller's sets have this number of words. The kernel changes them only if the call succeeds.
