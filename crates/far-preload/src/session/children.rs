@@ -123,6 +123,8 @@ extern "C" fn in_child() {
         frozen(); // releases the lock; far memory is not set up
         return;
     }
+    // Before the handlers of other libraries, which may touch far memory that this child does not have.
+    azekura_far::signals::child_begins();
     crate::hooks::forget_ours();
     if ENDED.load(Relaxed) {
         frozen(); // releases the lock

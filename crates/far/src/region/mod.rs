@@ -205,6 +205,7 @@ impl FarMemory {
     #[doc(hidden)]
     #[must_use]
     pub fn frames(&self) -> Range<usize> {
+        let _blocked = SignalsBlocked::new();
         self.pager.frames()
     }
 
