@@ -32,8 +32,9 @@ a program with pages on this server only is then stopped.";
 
 /// Shortest interval of `--stats`.
 const SHORTEST: Duration = Duration::from_millis(50);
-/// Descriptors of the server for each program, and in addition to those of programs.
+/// Number of descriptors that the server has for each program.
 const PER_PROGRAM: u64 = 2;
+/// Upper bound of the number of its other descriptors.
 const OTHERS: u64 = 64;
 
 /// Lend this machine's memory to programs on other machines

@@ -83,15 +83,16 @@ fn server_under(limit: &str) -> (Child, String) {
     (server, address)
 }
 
-/// Opens far memory at a server, at most 20 times. Each uses two descriptors of the server.
-fn programs(address: &str) -> Vec<FarMemory> {
+/// Opens far memory at a server, at most 20 times, until the server does not answer within the stall time.
+/// Each uses two descriptors of the server.
+fn programs(address: &str, stall: Duration) -> Vec<FarMemory> {
     let open = || {
         FarMemory::builder()
             .bytes(1 << 20)
             .local(1 << 20)
             .page(4096)
             .servers([address.to_owned()])
-            .stall(Duration::from_secs(5))
+            .stall(stall)
             .build()
     };
     (0..20).map_while(|_| open().ok()).collect()
@@ -100,7 +101,7 @@ fn programs(address: &str) -> Vec<FarMemory> {
 #[test]
 fn a_memory_server_without_free_descriptors_can_be_stopped() {
     let (mut server, address) = server_under("-n 24");
-    let programs = programs(&address);
+    let programs = programs(&address, Duration::from_secs(5));
     let number = server.id().to_string();
     let sent = |signal: &str| Command::new("kill").args([signal, &number]).status().is_ok();
     assert!(sent("-TERM"));
@@ -115,7 +116,7 @@ fn a_memory_server_without_free_descriptors_can_be_stopped() {
 #[test]
 fn a_memory_server_raises_its_limit_of_descriptors_for_its_programs() {
     let (mut server, address) = server_under("-S -n 24");
-    let programs = programs(&address).len();
+    let programs = programs(&address, Duration::from_secs(60)).len();
     server.kill().expect("it runs");
     server.wait().expect("it has ended");
     assert_eq!(programs, 20);

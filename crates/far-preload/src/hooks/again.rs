@@ -1,6 +1,6 @@
 //! System calls that can be repeated (F1). A system call on far memory that the kernel cannot access returns
 //! `EFAULT`. The hook then touches the far pages and repeats the call. A call is in this module only if it
-//! has had no effect when it returns that error. Other calls are in `transfer` and `message`.
+//! has had no effect when it returns that error. Other calls are in `transfer`, `message`, `once` and `wait`.
 
 use super::{errno, fail};
 use crate::next::Next;

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SIZE = 8 << 20, BLOCK = 1 << 20, ROUNDS = 100 };
+enum { SIZE = 8 << 20, BLOCK = 1 << 20, ROUNDS = 40 };
 static volatile uint64_t *words;
 static volatile long handled, wrong;
 static timer_t timer;
