@@ -220,9 +220,9 @@ impl Server {
 
     /// Stops in order. Blocks until the accepted requests are answered. After
     /// [`drain_timeout`](ServerOptions::drain_timeout) the remaining connections are closed. Their requests
-    /// and then the threads of the server have half of that time each to end. The store stays open for its
-    /// other handles. The last handle closes the store, and [`Database::close`] returns the error if closing
-    /// fails.
+    /// and then the threads of the server have half of that time each to end, but 1 to 5 seconds. The store
+    /// stays open for its other handles. The last handle closes the store, and [`Database::close`] returns
+    /// the error if closing fails.
     ///
     /// # Errors
     ///
@@ -240,11 +240,12 @@ impl Server {
             // The panic hook has reported a panic of the thread.
             let _ = thread.join();
         }
-        let limit = shared.options.drain_timeout;
-        let cut_off = shared.clients.drain(limit);
+        let drain_timeout = shared.options.drain_timeout;
+        let cut_off = shared.clients.drain(drain_timeout);
         // Connections that `drain` has cut off end soon.
-        shared.clients.wait_for_none(limit / 2);
-        self.pool.stop(limit / 2);
+        let limit = (drain_timeout / 2).clamp(SHORTEST_END, LONGEST_END);
+        shared.clients.wait_for_none(limit);
+        self.pool.stop(limit);
         if let Some(node) = self.node.take() {
             node.stop();
         }
@@ -257,6 +258,11 @@ impl Server {
         }
     }
 }
+
+/// Shortest and longest time limit for closed connections, and then for the reactor threads, to end. Threads
+/// without requests also need some time, on a busy machine.
+const SHORTEST_END: Duration = Duration::from_secs(1);
+const LONGEST_END: Duration = Duration::from_secs(5);
 
 impl Drop for Server {
     fn drop(&mut self) {
