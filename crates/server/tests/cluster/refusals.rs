@@ -114,7 +114,7 @@ fn next_message(stream: &mut TcpStream) -> Message {
 /// stay open for ten minutes, and a node has at most 1,024 of them.
 #[test]
 fn a_snapshot_of_a_scan_is_closed_though_the_node_has_not_answered() {
-    let mut nodes = Nodes::with(&["", "h"], |options| options.request_timeout = Duration::from_secs(1));
+    let mut nodes = Nodes::with(&["", "h"], |options| options.request_timeout = Duration::from_secs(4));
     nodes.stop(1);
     let mut from_node = be_called(&nodes);
     let mut to_node = introduce(&nodes, CLUSTER, 1, KEY).unwrap();
