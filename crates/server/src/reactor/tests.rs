@@ -278,7 +278,7 @@ fn replies_that_waited_for_room_go_on_though_the_room_came_while_their_connectio
     assert!(rest.join().expect("no panic"));
 }
 
-/// Other connections do not wait for a pipeline of slow requests, also if it waits for nothing.
+/// Other connections do not wait for a pipeline of slow requests, even if none of the requests blocks.
 #[test]
 fn a_long_run_of_requests_is_announced() {
     thread_local! {
