@@ -241,7 +241,10 @@ impl Node {
         self.spawn(|node| {
             Box::pin(async move {
                 while node.state.borrow().decided.contains_key(&id) {
-                    node.send(to, &Message::Install { id });
+                    match node.has_left(to) {
+                        true => node.settle(id).await, // LEAVE-6
+                        false => node.send(to, &Message::Install { id }),
+                    }
                     node.world.clock.sleep(node.options.remind_interval).await;
                 }
             })
