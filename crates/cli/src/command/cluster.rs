@@ -375,8 +375,9 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 fn leave(directory: &ClusterDirectory, pe: PeId, out: &mut dyn Write) -> Result<Outcome> {
     if directory.members.left().iter().any(|member| member.pe == pe) {
-        // An earlier command may have ended before it has stopped the process.
+        // An earlier command may have ended before the other nodes read the list, or before the process ended.
         if directory.process(pe).is_some() {
+            tell_of_new_list(directory, pe)?;
             return stop_process(directory, pe, out);
         }
         bail!("node {} has left already", pe.0);
