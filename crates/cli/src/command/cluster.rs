@@ -375,7 +375,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 fn leave(directory: &ClusterDirectory, pe: PeId, out: &mut dyn Write) -> Result<Outcome> {
     if directory.members.left().iter().any(|member| member.pe == pe) {
-        // An earlier command may have ended before the other nodes read the list, or before this node stopped.
+        // An earlier command may have ended before the other nodes read the list, or before this one ended.
         if directory.process(pe).is_some() {
             tell_of_new_list(directory, pe)?;
             return stop_process(directory, pe, out);
