@@ -495,7 +495,7 @@ def test_a_file_is_read_while_other_threads_write(tmp_path):
 def test_a_write_that_waits_without_a_limit_sleeps(tmp_path):
     class Counted:
         def __init__(self, lock):
-            self.lock, self.release, self.waits = lock, lock.release, 0
+            self.lock, self.release, self._is_owned, self.waits = lock, lock.release, lock._is_owned, 0
 
         def acquire(self, **named):
             self.waits += "timeout" in named
@@ -617,6 +617,22 @@ def test_a_signal_handler_writes_after_a_commit(cache):
     assert handled and cache["handled"] == 2
 
 
+def test_an_interrupt_at_the_begin_of_a_transaction_leaves_the_cache_usable(cache, monkeypatch):
+    class Joined:
+        def get(self):
+            return ()
+
+        def set(self, _):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(azekura.cache, "_joined", Joined())
+    with pytest.raises(KeyboardInterrupt):
+        cache["a"] = 1
+    monkeypatch.undo()
+    cache["b"] = 2
+    assert list(cache) == ["b"]
+
+
 def test_a_task_does_not_join_the_transaction_of_another_task(tmp_path):
     async def write(key):
         cache[key] = key
@@ -652,8 +668,8 @@ def test_a_task_does_not_join_the_transaction_of_another_task(tmp_path):
 
 def test_a_skipped_row_keeps_no_cache_object(tmp_path, monkeypatch):
     cache = Cache(tmp_path / "c")
-    cache.push(Renamed())
-    cache.push(1)
+    for value in (Renamed(), Renamed(), 1):
+        cache.push(value)
     monkeypatch.delattr(sys.modules[__name__], "Renamed")
     gc.disable()
     try:

@@ -426,7 +426,7 @@ class Cache:
             raise Timeout(f"{self._directory}: another thread has written for {self._timeout} s")
         try:
             if store.tx is not None:
-                if self._source(store) is not store.tx:
+                if not self._has_joined(store.tx):
                     text = "another asyncio task of this thread is in a transaction; leave it before `await`"
                     raise azekura.Busy(f"{self._directory}: {text}")
                 # If only the inner block fails, the outer transaction does not keep half of its changes.
@@ -434,9 +434,11 @@ class Cache:
                     yield
                 return
             with store.db.begin(durable=False) as tx:
-                store.tx, outer = tx, _joined.get()
-                _joined.set((*outer, tx))
+                outer = _joined.get()
+                # A signal handler may raise an exception after each of these steps.
                 try:
+                    _joined.set((*outer, tx))
+                    store.tx = tx
                     yield
                 finally:
                     # Before the commit: a signal handler that runs after it needs a transaction of its own.
@@ -446,17 +448,19 @@ class Cache:
             store.lock.release()
 
     @staticmethod
-    def _source(store):
+    def _has_joined(tx):
+        return any(joined is tx for joined in _joined.get())
+
+    @classmethod
+    def _source(cls, store):
         """Returns the source of reads: the transaction that this call has joined; a snapshot if another
         asyncio task of this thread is in a transaction, because a wait for it would not end; otherwise
         None."""
-        if store.tx is None or not store.lock.acquire(blocking=False):
+        tx = store.tx
+        # This call does not take the lock: meanwhile, a write of another thread with `timeout=0` would fail.
+        if tx is None or not store.lock._is_owned():
             return None
-        try:
-            is_joined = store.tx is None or any(tx is store.tx for tx in _joined.get())
-            return store.tx if is_joined else store.db.snapshot()
-        finally:
-            store.lock.release()
+        return tx if cls._has_joined(tx) else store.db.snapshot()
 
     def _table(self, table):
         """Returns `table` of the source of reads; without a source, each call is one transaction."""
@@ -758,8 +762,8 @@ class Cache:
                     try:
                         answer = record.answer((_key(encoded), record.value), expire_time, tag)
                     except Exception as error:
-                        if failure is None:
-                            failure = error.with_traceback(None)  # its frames would keep this cache
+                        error.__traceback__ = None  # its frames would keep this cache
+                        failure = error if failure is None else failure
                         continue
                     if is_taken:
                         self._remove(encoded, record)
