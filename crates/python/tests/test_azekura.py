@@ -1,6 +1,7 @@
 """Tests of the package: comparison with a dict, errors, threads, snapshots and backup."""
 
 import collections.abc
+import contextlib
 import gc
 import os
 import queue
@@ -147,12 +148,18 @@ def test_a_body_error_leaves_transact_although_a_thread_uses_the_transaction(db)
     holder[table][b"a"] = b"1"
     threads = []
 
+    def wait(rows):
+        while True:
+            # The other thread may be inside `savepoint`.
+            with contextlib.suppress(RuntimeError):
+                return rows.get(b"a")
+
     def body(tx):
-        rows = tx[table]
-        threads.append(threading.Thread(target=lambda: rows.get(b"a")))
+        threads.append(threading.Thread(target=wait, args=(tx[table],)))
         threads[0].start()
         with pytest.raises(RuntimeError, match="another thread"):
             while True:
+                time.sleep(0.01)
                 tx.savepoint()
         raise ZeroDivisionError
 
