@@ -59,7 +59,7 @@ pub(crate) fn maps(process: u32) -> Option<String> {
 }
 
 /// Returns what `read` finds in the process's directory, or else in the directory of one of its threads:
-/// after the end of the first thread, the files of the process itself do not describe its memory.
+/// after the end of the first thread, the files of the process itself are empty or unreadable.
 fn of_any_thread<R>(process: u32, read: impl Fn(&Path) -> Option<R>) -> Option<R> {
     let directory = PathBuf::from(format!("/proc/{process}"));
     read(&directory).or_else(|| {

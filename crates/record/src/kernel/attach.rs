@@ -32,10 +32,11 @@ use std::time::Duration;
 /// [`RecordError::NothingRecorded`].
 pub fn attach(process: u32, mut goes_on: impl FnMut() -> bool) -> Result<Trace, RecordError> {
     raise_open_files();
-    let maps = std::fs::read_to_string(format!("/proc/{process}/maps"))
+    // Reading the file again returns the error.
+    let maps = crate::process::maps(process)
+        .map_or_else(|| std::fs::read_to_string(format!("/proc/{process}/maps")), Ok)
         .map_err(|source| RecordError::NoProcess { process, source })?;
-    // After the end of the first thread, the file of the process itself is empty.
-    let modules = modules(&crate::process::maps(process).unwrap_or(maps));
+    let modules = modules(&maps);
     let code = modules.iter().filter(|m| m.is_code).map(|m| m.module.base..m.module.base + m.module.len);
     let watch = Watch::start(process, code.collect())?;
     let begin = Snapshot::now(process);

@@ -21,7 +21,7 @@ int main(int count, char **arguments) {
     int own = open(path, O_RDWR); // each process has a description of its own
     if (!child) {
         if (take(own, arguments[1]) || write(ready[1], "x", 1) != 1) _exit(1);
-        work_us(300000);
+        work_us(1000000); // longer than the other process takes to find the lock taken
         _exit(0); // releases the lock
     }
     if (read(ready[0], &byte, 1) != 1 || take(own, arguments[1])) return 101;
