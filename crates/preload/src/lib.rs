@@ -10,7 +10,7 @@
 //! | `hooks::rwlock` | reader-writer locks |
 //! | `hooks::condvar` | condition variables, semaphores, joins: idle waits; holds of those used as locks |
 //! | `hooks::waiters` | the number of waiting threads by object |
-//! | `hooks::idle` | sleeps, polls, waits for processes and signals |
+//! | `hooks::idle` | sleeps, polls, waits for processes, signals, locks of files and message queues |
 //! | `hooks::device` | syncs of files, and reads and writes during which the thread left its processor |
 //! | `hooks::futex` | `syscall(SYS_futex, …)`: locks that a program or its runtime built itself |
 //! | `hooks::thread` | threads: each is an operation, named by the function it starts with |

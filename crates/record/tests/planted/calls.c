@@ -108,10 +108,11 @@ static int lock_after_child(int file, off_t byte) {
         _exit(failed);
     }
     int status = 1;
+    close(ready[1]); // the read returns also if the child fails
     int failed = read(ready[0], &is_ready, 1) != 1 || lock_byte(file, byte);
     struct flock free = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
     fcntl(file, F_SETLK, &free);
-    close(ready[0]), close(ready[1]);
+    close(ready[0]);
     return waitpid(child, &status, 0) != child || status || failed;
 }
 
