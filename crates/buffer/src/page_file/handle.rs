@@ -38,10 +38,12 @@ impl SlotHandle {
             return Ok(file);
         }
         let opened =
-            OpenFile::open(&*self.fs, &self.path, false, PageAccess::Direct).map_err(|error| match error {
-                StoreError::Io { source, .. } => io::Error::new(source.kind(), source.to_string()),
-                other => io::Error::other(other),
-            })?;
+            OpenFile::open(&*self.fs, &self.path, false, PageAccess::Direct).map_err(
+                |error| match error {
+                    StoreError::Io { source, .. } => io::Error::new(source.kind(), source.to_string()),
+                    other => io::Error::other(other),
+                },
+            )?;
         Ok(self.own.get_or_init(|| opened.file))
     }
 }
