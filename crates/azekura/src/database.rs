@@ -515,8 +515,7 @@ impl Database {
         &self.shared.path
     }
 
-    /// Returns the random number of the store. A restored or compacted store has another number than its
-    /// source.
+    /// Returns the random number of the store. A restored or compacted store gets a new one.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.shared.control.lock().current().database_id

@@ -324,7 +324,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
     for number in 0.. {
         let (stream, address) = match listener.accept() {
             Ok(accepted) => accepted,
-            Err(_) if shared.ends.load(Relaxed) => return,
+            Err(_) if shared.ends.load(Relaxed) => return, // Relaxed: an independent flag
             // The process has no free descriptors, or the client has disconnected. The next `accept` may
             // succeed.
             Err(_) => {

@@ -193,8 +193,8 @@ impl<M: Memory> Track<M> {
     /// Takes an anchor with a reading of the thread clock by `cpu_ns`.
     ///
     /// The system call that reads the clock also updates the account of the thread's time slice, so slices
-    /// often end there. The reading is then an anchor of the segment that ended: off the CPU, the thread clock
-    /// stands still. The loop continues with the next segment.
+    /// often end there. The reading is then an anchor of the segment that ended, because the thread clock
+    /// stands still while the thread is off the CPU. The loop continues with the next segment.
     fn anchor_by(&mut self, mut cpu_ns: impl FnMut() -> u64) {
         let mut flags = self.sign();
         for _ in 0..MOST_TRIES {
