@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura_base::Cipher;
+use azekura_base::sync::random;
 use azekura_io::Fs;
 
 use crate::Error;
@@ -74,7 +75,7 @@ impl RunFiles {
     fn create(&self) -> Result<RunWriter, Error> {
         self.fs.create_dir_all(&self.dir).map_err(|error| Error::io("create", &self.dir, error))?;
         // A random number, because the directory may be a link to that of another store.
-        let path = self.dir.join(format!("run-{}", rand::random::<u64>()));
+        let path = self.dir.join(format!("run-{}", random()));
         RunWriter::create(self, path)
     }
 }

@@ -2,14 +2,17 @@
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
+use azekura::Database;
+use azekura_io::MemFs;
 use azekura_lab::Progress;
 use azekura_lab::lab::bottleneck::front::search::Latch;
+use azekura_lab::lab::bottleneck::simulate::Simulated;
 use azekura_lab::lab::bottleneck::study::Measured;
 use azekura_lab::lab::bottleneck::{Settings, page, study, text};
 use azekura_workload::bookstore::Scale;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 #[global_allocator]
@@ -77,6 +80,26 @@ fn a_study_is_the_same_to_the_byte_in_another_process_and_when_it_is_done_again(
 fn one_study() {
     let Some(place) = std::env::var_os(PLACE).map(PathBuf::from) else { return };
     std::fs::write(place.join(STUDY), told(&place)).unwrap();
+}
+
+#[test]
+fn the_random_numbers_of_a_store_come_from_the_seed() {
+    let numbers = |seed| {
+        let run = Simulated::paper().run(1, seed, || {
+            let files = Arc::new(MemFs::new());
+            let store =
+                || Database::builder().file_system(files.clone()).background(false).open("store").unwrap();
+            store().close().unwrap();
+            let again = store();
+            let numbers = (again.id(), again.stats().log.durable_lsn);
+            again.close().unwrap();
+            numbers
+        });
+        run.unwrap()
+    };
+    let [one, again, other] = [1, 1, 2].map(numbers);
+    assert_eq!(one, again, "store and first LSN of an opening");
+    assert!(one.0 != other.0 && one.1 != other.1, "{one:?} and {other:?}");
 }
 
 #[test]

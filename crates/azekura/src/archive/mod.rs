@@ -40,7 +40,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use azekura_base::page::PageType;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::sync::time::Instant;
-use azekura_base::sync::{Mutex, RwLock};
+use azekura_base::sync::{Mutex, RwLock, random};
 use azekura_base::varint::{put_bytes, put_u64};
 use azekura_base::{Cipher, DurableLog, Lsn};
 use azekura_btree::{Head, PageOp, Record};
@@ -322,7 +322,7 @@ impl Archive {
     fn create_file(&self, state: &State) -> Result<LogFile, Error> {
         let path = self.dir.join(file_name(state.next_lsn));
         let header = FileHeader {
-            id: rand::random(),
+            id: random(),
             database_id: self.database_id,
             first_lsn: state.next_lsn,
             horizon: state.horizon,

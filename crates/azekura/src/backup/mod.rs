@@ -38,6 +38,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use azekura_base::checksum::crc32c_append;
+use azekura_base::sync::random;
 use azekura_base::varint::put_bytes;
 use azekura_base::{DurableLog, Lsn, TreeId};
 use azekura_io::{Fs, OpenOptions, OsFs, create_dir_all_durable, file_exists};
@@ -325,7 +326,7 @@ impl<'a> Backup<'a> {
         let lsn = visible.min(end.lsn).max(Lsn(base.as_ref().map_or(0, |base| base.header.lsn)));
         let header = Header {
             page_size: u32::try_from(self.db.page_size()).unwrap_or(u32::MAX),
-            id: rand::random(),
+            id: random(),
             time_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
             database_id: shared.control.lock().current().database_id,
             commit_time: snapshot.commit_time().map_or(0, CommitTime::as_micros),

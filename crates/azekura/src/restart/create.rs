@@ -14,6 +14,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
+use azekura_base::sync::random;
 use azekura_base::{DurableLog, LogFailed, Lsn, PageBuf, PageId, TxnId};
 use azekura_btree::{Env, EnvOptions};
 use azekura_buffer::page_file::{Identity, PageAccess};
@@ -108,7 +109,7 @@ fn refuse_foreign(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
 
 fn create(path: &Path, options: &Builder) -> Result<(), Error> {
     let page_size = options.page_size;
-    let database_id = rand::random();
+    let database_id = random();
     let wrapped_key = new_data_key(path, options.encryption_key.as_ref())?;
     let keys = unlock_store(path, &wrapped_key, options.encryption_key.as_ref())?;
     let (fs, pages) = (Arc::clone(&options.fs), first_pages(page_size, keys.as_ref())?);

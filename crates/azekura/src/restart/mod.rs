@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use azekura_base::cipher::TRAILER_BYTES;
-use azekura_base::sync::Mutex;
+use azekura_base::sync::{Mutex, random};
 use azekura_base::{Cipher, DurableLog, Lsn, TreeId};
 use azekura_btree::{Committed, Env, Record, Writer, roll_back_to};
 use azekura_buffer::page_file::Identity;
@@ -569,7 +569,7 @@ fn reserved_bytes(keys: Option<&StoreKeys>) -> usize {
 /// Returns the LSN gap between the log that ends with `end` and the next log; `newest` is the largest LSN of
 /// any record, or in CONTROL (CONTROL-9).
 fn gap_after(end: Lsn, newest: Lsn) -> Option<LsnGap> {
-    let before = || Lsn(newest.0 + rand::random_range(LSN_GAP..2 * LSN_GAP));
+    let before = || Lsn(newest.0 + LSN_GAP + random() % LSN_GAP);
     (newest.0 <= LSN_GAP << 29).then(|| LsnGap { after: end, before: before() })
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use azekura_base::Cipher;
 use azekura_base::checksum::{crc32c, crc32c_append};
 use azekura_base::cipher::{Kind, TRAILER_BYTES, associated};
+use azekura_base::sync::random;
 use azekura_io::{File, Fs, OpenOptions};
 
 use super::RunFiles;
@@ -73,7 +74,7 @@ impl RunWriter {
         let opened = files.fs.open(&path, OpenOptions::new().create_new(true));
         let file = opened.map_err(|error| Error::io("create", &path, error))?;
         let (fs, cipher, opener) = (Arc::clone(&files.fs), files.cipher.clone(), files.opener);
-        let file = RunFile { fs, file, path, cipher, id: rand::random(), opener };
+        let file = RunFile { fs, file, path, cipher, id: random(), opener };
         Ok(Self { file, block: vec![0; HEAD_BYTES], block_bytes: files.block_bytes, len: 0 })
     }
 

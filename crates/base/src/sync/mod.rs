@@ -24,7 +24,7 @@ pub use self::real::*;
 pub use self::simulated::*;
 
 /// Returns a random number that is not suitable for secrets. On a simulated machine it comes from the run's
-/// seed.
+/// seed, so code that a simulation runs may have no other source of random numbers.
 #[must_use]
 pub fn random() -> u64 {
     use std::hash::BuildHasher;
