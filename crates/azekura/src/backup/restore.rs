@@ -30,12 +30,11 @@ pub(crate) fn refuse_unfinished(options: &Builder, path: &Path) -> Result<(), Er
 /// Returns an error if the directory has the file `RESTORING`. A running restore or compaction has locked it.
 fn refuse_marked(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
     let marker = path.join(RESTORING_NAME);
-    let path = path.to_path_buf();
     match fs.lock_shared(&marker) {
-        Ok(Some(_)) => Err(Error::RestoreUnfinished { path }),
-        Ok(None) => Err(Error::RestoreRunning { path }),
+        Ok(Some(_)) => Err(Error::RestoreUnfinished { path: path.into() }),
+        Ok(None) => Err(Error::RestoreRunning { path: path.into() }),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
-        Err(error) => Err(Error::io("lock", &marker, error)),
+        Err(error) => Err(Error::io("open", path, error)),
     }
 }
 

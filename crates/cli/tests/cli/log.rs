@@ -144,7 +144,7 @@ fn start_refusals_slow_requests_recovery_and_shutdown_are_logged_as_json() {
 
 /// A store that cannot write logs that it is degraded. A limit of the file size simulates a failing device.
 #[test]
-fn a_store_that_cannot_write_logs_that_it_is_degraded() {
+fn a_store_at_the_limit_of_file_sizes_logs_that_it_refuses_writes() {
     let scratch = Scratch::new();
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -f 4096; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_azekura")]);
@@ -162,7 +162,7 @@ fn a_store_that_cannot_write_logs_that_it_is_degraded() {
         !failed.is_empty() && failed.iter().all(|event| event["fields"]["error"].is_string()),
         "{events:#?}"
     );
-    assert_eq!(one(&events, "degraded")["level"], "ERROR");
+    assert_eq!(one(&events, "file refused")["level"], "ERROR");
 }
 
 #[test]

@@ -128,7 +128,10 @@ fn a_path_that_cannot_be_followed_is_named_with_the_reason() {
     std::os::unix::fs::symlink("db", scratch.path("db")).unwrap();
     for arguments in [&["get", "db", "t", "k"][..], &["delete", "db", "t", "k"], &["check", "db"]] {
         let said = Run::in_dir(&scratch, arguments).refused();
-        assert!(said.contains("db/CONTROL: Too many levels of symbolic links"), "{said}");
+        assert!(
+            said.contains("cannot open") && said.contains("db: Too many levels of symbolic links"),
+            "{said}"
+        );
     }
 }
 

@@ -86,7 +86,7 @@ fn steps(at: usize, bytes: usize) -> impl Iterator<Item = usize> {
 unsafe fn texts(at: usize) -> impl Iterator<Item = usize> {
     let at = ptr::with_exposed_provenance::<usize>(at);
     // SAFETY: the program's array, which ends with a null pointer.
-    (0..MOST_STRINGS).map(move |i| unsafe { *at.add(i) }).take_while(|&text| text != 0)
+    (0..MOST_STRINGS).map(move |i| unsafe { at.add(i).read_unaligned() }).take_while(|&text| text != 0)
 }
 
 /// Touches the pages of a string if they are far. Returns `true` if they were.

@@ -25,10 +25,10 @@ Examples:
 The program runs unmodified, with one library preloaded. It records contended waits for mutexes,
 reader-writer locks and spin locks, waits on condition variables and semaphores, futex calls through
 the C library, syncs of files, and reads, writes and sleeps that gave up the processor. Each thread
-is an operation with the thread's name, or else the name of its first function. A lock is named by its
-variable, or by the source line that initialized it, or by the place that waits for it. Statically
-linked programs and Go programs are refused. Other processes of the program write recordings of their
-own: FILE with the process number at the end.";
+is an operation with the thread's name, or else the name of its first function. A lock is named by
+its variable, or by the source line that initialized it, or by the place that waits for it.
+Statically linked programs and Go programs are refused. Other processes of the program write
+recordings of their own: FILE with the process number at the end.";
 
 /// Run an unmodified program and record the waits of its threads
 #[derive(Args, Debug)]
