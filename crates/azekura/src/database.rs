@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use azekura_base::sync::time::Instant;
-use azekura_base::sync::{Mutex, RwLock, random, thread};
+use azekura_base::sync::{Mutex, RwLock};
 use azekura_base::{CachePadded, Cipher, Lsn, TxnId};
 use azekura_btree::Env;
 use azekura_buffer::BufferPool;
@@ -556,45 +555,5 @@ impl Database {
 
     pub(crate) const fn shared(&self) -> &Arc<Shared> {
         &self.shared
-    }
-
-    fn retry<T, E: From<Error>>(
-        &self,
-        mut body: impl FnMut(&Transaction) -> Result<T, E>,
-    ) -> Result<(T, Transaction), E> {
-        let began = Instant::now();
-        let (mut pause, mut upgrades) = (RetryPause::new(), Vec::new());
-        for attempts in 1.. {
-            let tx = self.begin()?;
-            tx.read_for_update_in(upgrades);
-            let done = body(&tx);
-            let Some(conflict) = tx.take_conflict() else { return done.map(|value| (value, tx)) };
-            upgrades = tx.upgrades();
-            drop(tx);
-            let (options, elapsed) = (&self.shared.options, began.elapsed());
-            if attempts >= options.retry_attempts || elapsed >= options.retry_time {
-                let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-                return Err(Error::RetriesExhausted { attempts, elapsed_ms, source: conflict.into() }.into());
-            }
-            pause.sleep();
-        }
-        unreachable!("the attempts are bounded by a number that fits")
-    }
-}
-
-/// Random pauses between retries; their bound grows from 50 µs to 10 ms.
-struct RetryPause {
-    bound_us: u64,
-}
-
-impl RetryPause {
-    const fn new() -> Self {
-        Self { bound_us: 50 }
-    }
-
-    fn sleep(&mut self) {
-        let us = random() % self.bound_us;
-        thread::sleep(std::time::Duration::from_micros(us));
-        self.bound_us = (self.bound_us * 2).min(10_000);
     }
 }

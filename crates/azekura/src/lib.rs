@@ -62,6 +62,7 @@
 //! | `deferred` | pages that a commit frees later |
 //! | `active` | active transactions with their undo logs |
 //! | `control`, `restart`, `checkpoint` | recovery after a crash, and checkpoints that bound its time |
+//! | `retry` | transactions that run again after a conflict |
 //! | `timeline` | the LSNs of the store's runs, which identify replaced files |
 //! | `archive` | the log archive, for restores to a point in time |
 //! | `encryption` | the keys of a store, and the cipher of its files |
@@ -108,6 +109,7 @@ mod probe;
 mod queue;
 mod range;
 mod restart;
+mod retry;
 mod row_sort;
 mod scan;
 mod snapshot;

@@ -126,10 +126,11 @@ pub(crate) struct BlockedLock {
 }
 
 impl BlockedLock {
-    /// Returns the tree of the key if the transaction already holds a lock on the key in a weaker mode.
-    pub(crate) fn is_upgrade(&self, table: &LockTable, held: &TxnLocks) -> Option<TreeId> {
+    /// Returns the tree and the key if the transaction already holds a lock on the key in a weaker mode.
+    pub(crate) fn upgraded(&self, table: &LockTable, held: &TxnLocks) -> Option<(TreeId, Option<&[u8]>)> {
         let key = self.key.as_deref().map_or(KeyRef::End, KeyRef::Key);
-        (table.held_key_mode(held, self.tree, key) != KeyMode::NONE).then_some(self.tree)
+        (table.held_key_mode(held, self.tree, key) != KeyMode::NONE)
+            .then_some((self.tree, self.key.as_deref()))
     }
 
     /// Waits until the lock can be granted, and acquires it unless it is only tested.

@@ -326,6 +326,38 @@ fn a_victim_of_an_upgrade_reads_for_update_in_its_next_run() -> Result<(), Error
     Ok(())
 }
 
+/// The thread of a victim remembers it for the body: later transactions read the row for update at once.
+#[test]
+fn later_transactions_with_the_body_of_a_victim_read_for_update_at_once() -> Result<(), Error> {
+    let db = with_jobs(5)?;
+    let older = db.begin()?;
+    older.table(&JOBS)?.get(&1)?;
+    older.detach_from_thread()?; // another thread ends this transaction
+    let (mut older, mut runs) = (Some(older), 0);
+    std::thread::scope(|scope| {
+        let mut change = || {
+            db.transact(|tx| {
+                runs += 1;
+                tx.table(&JOBS)?.get(&1)?;
+                if let Some(older) = older.take() {
+                    scope.spawn(move || {
+                        older.table(&JOBS)?.insert(&1, b"older")?;
+                        older.commit()
+                    });
+                } else {
+                    let refused = without_waits(&db)?.table(&JOBS)?.get(&1);
+                    assert!(matches!(refused, Err(Error::WouldBlock { .. })), "{refused:?}");
+                }
+                tx.table(&JOBS)?.insert(&1, b"younger")
+            })
+        };
+        change()?;
+        change()
+    })?;
+    assert_eq!((runs, db.stats().locks.deadlocks), (3, 1));
+    Ok(())
+}
+
 /// A waiting consumer holds no lock that the first consumer needs.
 #[test]
 fn a_consumer_that_comes_second_is_not_in_the_way_of_the_first() -> Result<(), Error> {

@@ -84,6 +84,9 @@ pub struct Savepoint {
     number: u64,
 }
 
+/// Table and key of a row that a transaction read and then wrote.
+pub(crate) type UpgradedRow = (TreeId, Vec<u8>);
+
 /// A serializable transaction; returned by [`Database::begin`](crate::Database::begin) or
 /// [`Database::transact`](crate::Database::transact).
 ///
@@ -124,6 +127,8 @@ pub struct Transaction {
     /// Tables in which this transaction, or an earlier attempt, was a deadlock victim because it upgraded the
     /// lock of a row that it had read. Reads of these tables take the write lock.
     upgrades: RefCell<Vec<TreeId>>,
+    /// The row of the last such upgrade. Reads of it take the write lock (UPGRADE-1).
+    upgraded: RefCell<Option<UpgradedRow>>,
     /// Time at which the transaction began; read only if the transaction's duration is limited.
     began: Option<Instant>,
 }
@@ -141,8 +146,9 @@ impl Transaction {
         let durability = Cell::new(db.options.durability);
         let began = db.options.transaction_timeout.map(|_| Instant::now());
         let state = RefCell::new(Some(state));
-        let (conflict, upgrades) = (RefCell::new(None), RefCell::default());
-        Ok(Self { db, id, durability, state, conflict, upgrades, began })
+        let conflict = RefCell::new(None);
+        let (upgrades, upgraded) = (RefCell::default(), RefCell::default());
+        Ok(Self { db, id, durability, state, conflict, upgrades, upgraded, began })
     }
 
     /// Returns this transaction's number. A transaction with a larger number is younger, unless both began at
@@ -417,23 +423,34 @@ impl Transaction {
         self.upgrades.take()
     }
 
-    pub(crate) fn read_for_update_in(&self, tables: Vec<TreeId>) {
+    /// Returns the row of the last upgrade that made this transaction a deadlock victim.
+    pub(crate) fn upgraded(&self) -> Option<UpgradedRow> {
+        self.upgraded.take()
+    }
+
+    pub(crate) fn read_for_update_in(&self, tables: Vec<TreeId>, row: Option<UpgradedRow>) {
         *self.upgrades.borrow_mut() = tables;
+        *self.upgraded.borrow_mut() = row;
     }
 
     /// Records that a lock request made this transaction a deadlock victim, if it already held a weaker lock
-    /// on that key. `upgraded` is then the tree of the key.
-    fn note_upgrade(&self, error: &LockError, upgraded: Option<TreeId>) {
+    /// on that key. `upgraded` is then the row; without a key, it is the end of the table.
+    fn note_upgrade(&self, error: &LockError, upgraded: Option<(TreeId, Option<&[u8]>)>) {
+        let (LockError::Deadlock { .. }, Some((tree, key))) = (error, upgraded) else { return };
         let mut upgrades = self.upgrades.borrow_mut();
-        if let (LockError::Deadlock { .. }, Some(tree)) = (error, upgraded)
-            && !upgrades.contains(&tree)
-        {
+        if !upgrades.contains(&tree) {
             upgrades.push(tree);
         }
+        *self.upgraded.borrow_mut() = key.map(|key| (tree, key.to_vec()));
     }
 
     fn reads_for_update(&self, tree: Tree) -> bool {
         self.upgrades.borrow().contains(&tree.id)
+    }
+
+    fn reads_row_for_update(&self, tree: Tree, key: &[u8]) -> bool {
+        let is_upgraded = |row: &UpgradedRow| row.0 == tree.id && row.1 == key;
+        self.reads_for_update(tree) || self.upgraded.borrow().as_ref().is_some_and(is_upgraded)
     }
 
     /// Returns a number that changes with every write, so that iterators detect that their buffers are

@@ -142,7 +142,7 @@ impl Transaction {
     }
 
     fn lock_to_read(&self, tree: Tree, key: &[u8]) -> Result<(), Error> {
-        if !self.reads_for_update(tree) {
+        if !self.reads_row_for_update(tree, key) {
             return self.lock_key(tree, key, KeyMode::READ);
         }
         self.lock_table(tree, TableMode::IX)?;
@@ -212,7 +212,7 @@ impl Transaction {
             }
             Err(error) => {
                 let held = self.db.locks.held_key_mode(&state.locks, tree.id, KeyRef::Key(key));
-                self.note_upgrade(&error, (held != KeyMode::NONE).then_some(tree.id));
+                self.note_upgrade(&error, (held != KeyMode::NONE).then_some((tree.id, Some(key))));
                 drop(state);
                 Err(self.fail(self.lock_failed(error)))
             }
@@ -268,7 +268,7 @@ impl Transaction {
     pub(crate) fn wait_for(&self, state: &mut State, wanted: Option<BlockedLock>) -> Result<(), Error> {
         let wanted = wanted.expect("a blocked operation says what it wants");
         let depends_on = wanted.wait(&self.db.locks, &mut state.locks).map_err(|error| {
-            self.note_upgrade(&error, wanted.is_upgrade(&self.db.locks, &state.locks));
+            self.note_upgrade(&error, wanted.upgraded(&self.db.locks, &state.locks));
             self.lock_failed(error)
         })?;
         state.depend_on(&self.db, depends_on);
