@@ -21,11 +21,11 @@ Examples:
 Each connection is one program. No other program can read its pages, and the server frees them
 when the program ends. If the connection breaks, the server keeps the pages for --linger seconds,
 so that the program can reconnect; it frees them earlier if other programs need the memory.
-The server reserves memory for a program's static arrays when the program starts, and for each large
-block when the program allocates it. If there is too little memory, a program with arrays is refused;
-a block becomes ordinary memory, or ends a program that runs with --strict. A connection without a
-login is closed after 5 seconds. The oldest one is closed earlier, when one address has 32 of them or
-all addresses together have 256.
+The server reserves memory for a program's static arrays when the program starts, and for each
+large block when the program allocates it. If there is too little memory, a program with arrays
+is refused; a block becomes ordinary memory, or ends a program that runs with --strict. A
+connection without a login is closed after 5 seconds. The oldest one is closed earlier, when
+one address has 32 of them or all addresses together have 256.
 An address that other machines can reach needs --auth-key; clients pass the same key. Pages are
 not encrypted and not signed: on an untrusted network use a tunnel. Ctrl-C ends the server;
 a program with pages on this server only is then stopped.";
