@@ -99,10 +99,11 @@ pub fn run(
         let meter = Meter::begin();
         drop(closed);
         supervise(&shared, end, watch);
-        let ended: Vec<Ended> = clients
-            .into_iter()
-            .map(|client| client.join().unwrap_or(Err(BenchError::Panicked)))
-            .collect::<Result<_, _>>()?;
+        // All clients are joined before an error is returned: a scope panics if a client that was not joined
+        // has panicked.
+        let joined: Vec<_> =
+            clients.into_iter().map(|client| client.join().unwrap_or(Err(BenchError::Panicked))).collect();
+        let ended = joined.into_iter().collect::<Result<Vec<Ended>, _>>()?;
         Ok(Measured {
             took: length(&ended),
             log_bytes: log.zip(store.log_bytes()).map(|(before, after)| after.saturating_sub(before)),

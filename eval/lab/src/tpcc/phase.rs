@@ -100,9 +100,13 @@ pub fn run_threads(
             thread::sleep(time.saturating_sub(began.elapsed()).min(LOOK));
         }
         stop.store(true, Relaxed);
+        // All threads are joined before an error is returned: a scope panics if a thread that was not joined
+        // has panicked.
+        let joined: Vec<_> =
+            threads.into_iter().map(|thread| thread.join().unwrap_or(Err(BenchError::Panicked))).collect();
         let mut all = Tally::default();
-        for thread in threads {
-            all.merge(&thread.join().unwrap_or(Err(BenchError::Panicked))?);
+        for tally in joined {
+            all.merge(&tally?);
         }
         Ok((all, began.elapsed()))
     })
