@@ -24,6 +24,7 @@
 //! | [`blocking`] | a hook that runs before a thread blocks |
 //! | [`fork`] | detection of forked processes |
 //! | [`inherited`] | state that a command passes on to the program that it starts |
+//! | [`cgroup`] | the control groups of a process |
 //! | [`memory`] | the memory that this process may use |
 //! | [`rate_limit`] | a limit on the number of log lines of one kind |
 //! | [`shared_block`] | reference-counted bytes with a value that several blocks share |
@@ -35,6 +36,7 @@ pub mod background;
 pub mod backoff;
 pub mod blocking;
 pub mod bytes;
+pub mod cgroup;
 pub mod checksum;
 pub mod cipher;
 pub mod durable;

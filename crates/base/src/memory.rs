@@ -3,33 +3,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Directories under which control groups are mounted: version 2, version 2 beside version 1, version 1.
-pub const CGROUP_MOUNTS: [(&str, CgroupVersion); 3] = [
-    ("/sys/fs/cgroup", CgroupVersion::Two),
-    ("/sys/fs/cgroup/unified", CgroupVersion::Two),
-    ("/sys/fs/cgroup/memory", CgroupVersion::One),
-];
+use crate::cgroup::{self, CgroupVersion};
 
 /// Limits of the process, in bytes, by their names in /proc/self/limits.
 const PROCESS_LIMITS: [&str; 2] = ["Max address space", "Max data size"];
 
-/// A version of control groups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CgroupVersion {
-    /// One hierarchy for each controller.
-    One,
-    /// One hierarchy for all controllers.
-    Two,
-}
-
-impl CgroupVersion {
-    /// Returns the name of the file with the limit of a group's memory.
-    #[must_use]
-    pub const fn limit_file(self) -> &'static str {
-        match self {
-            Self::One => "memory.limit_in_bytes",
-            Self::Two => "memory.max",
-        }
+/// Returns the name of the file with the limit of a control group's memory.
+#[must_use]
+pub const fn limit_file(version: CgroupVersion) -> &'static str {
+    match version {
+        CgroupVersion::One => "memory.limit_in_bytes",
+        CgroupVersion::Two => "memory.max",
     }
 }
 
@@ -47,13 +31,9 @@ pub fn limit() -> Option<u64> {
 fn limit_in(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let read_or_empty = |path: &str| read(Path::new(path)).unwrap_or_default();
     let groups = read_or_empty("/proc/self/cgroup");
-    let limits = CGROUP_MOUNTS.into_iter().flat_map(|(mount, version)| {
-        let group = group_of(&groups, version).unwrap_or_default();
-        let read = &read;
-        ancestors(Path::new(mount), &group)
-            .into_iter()
-            .filter_map(move |directory| read(&directory.join(version.limit_file()))?.trim().parse().ok())
-    });
+    let of_group =
+        |(group, version): (PathBuf, _)| read(&group.join(limit_file(version)))?.trim().parse().ok();
+    let limits = cgroup::directories(&groups, "memory").into_iter().filter_map(of_group);
     let process = read_or_empty("/proc/self/limits");
     let own = PROCESS_LIMITS.into_iter().filter_map(|name| soft_limit(&process, name));
     limits.chain(total(&read_or_empty("/proc/meminfo"))).chain(own).min()
@@ -70,25 +50,6 @@ fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
-}
-
-/// Returns the control group of this process from /proc/self/cgroup, as a relative path.
-fn group_of(groups: &str, version: CgroupVersion) -> Option<PathBuf> {
-    groups.lines().find_map(|line| {
-        let mut parts = line.splitn(3, ':');
-        let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-        let is_ours = match version {
-            CgroupVersion::One => controllers.split(',').any(|name| name == "memory"),
-            CgroupVersion::Two => number == "0" && controllers.is_empty(),
-        };
-        is_ours.then(|| PathBuf::from(path.trim_start_matches('/')))
-    })
-}
-
-/// Returns the directories of the group and of its ancestors up to the mount. The limit of an ancestor also
-/// applies to the group. In a container the path of the group may lie outside of the mounted part.
-fn ancestors(mount: &Path, group: &Path) -> Vec<PathBuf> {
-    group.ancestors().map(|part| mount.join(part)).collect()
 }
 
 #[cfg(all(test, not(loom)))]

@@ -3,12 +3,13 @@
 
 use std::fs;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use azekura_base::memory::{CGROUP_MOUNTS, CgroupVersion};
+use azekura_base::cgroup::{self, CgroupVersion};
+use azekura_base::memory::limit_file;
 
 use crate::{Database, Durability, Error, TableDefinition};
 
@@ -125,23 +126,23 @@ struct Group {
 impl Group {
     /// Creates a group below the first mount that has a memory controller.
     fn create(limit: u64) -> Self {
-        let mount = |&(mount, version): &(&str, CgroupVersion)| {
-            let dir = Path::new("/").join(mount);
+        let mount = |(dir, version): (PathBuf, CgroupVersion)| {
             let controllers = fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default();
             let has_memory = match version {
-                CgroupVersion::One => dir.join(version.limit_file()).exists(),
+                CgroupVersion::One => dir.join(limit_file(version)).exists(),
                 CgroupVersion::Two => controllers.split_whitespace().any(|name| name == "memory"),
             };
             has_memory.then_some((dir, version))
         };
-        let (mount, version) = CGROUP_MOUNTS.iter().find_map(mount).expect("a memory controller");
+        let (mount, version) =
+            cgroup::mounts("memory").into_iter().find_map(mount).expect("a memory controller");
         if version == CgroupVersion::Two {
             fs::write(mount.join("cgroup.subtree_control"), "+memory").expect("root, outside a container");
         }
         let dir = mount.join(format!("azekura-test-{}-{limit}", std::process::id()));
         fs::create_dir(&dir).expect("root");
         let group = Self { dir, version };
-        fs::write(group.dir.join(version.limit_file()), limit.to_string()).unwrap();
+        fs::write(group.dir.join(limit_file(version)), limit.to_string()).unwrap();
         group
     }
 

@@ -2,25 +2,10 @@
 //! start and the end of a recording, never by a probe.
 
 use crate::file::CpuQuota;
+use azekura_base::cgroup::{self, CgroupVersion};
 use azekura_base::sync::machine::simulated;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// A version of control groups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
-    One,
-    Two,
-}
-
-/// Directories under which the groups of the CPU controller are mounted: version 2, version 2 beside version
-/// 1, version 1.
-const MOUNTS: [(&str, Version); 4] = [
-    ("/sys/fs/cgroup", Version::Two),
-    ("/sys/fs/cgroup/unified", Version::Two),
-    ("/sys/fs/cgroup/cpu", Version::One),
-    ("/sys/fs/cgroup/cpu,cpuacct", Version::One),
-];
 
 /// The control groups with a CPU quota that contain a process.
 #[derive(Debug, Default)]
@@ -52,17 +37,12 @@ impl CpuQuotas {
     /// `read` returns the text of a file.
     fn in_files(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Self {
         let mut found = Vec::new();
-        for (mount, version) in MOUNTS {
-            let group = group_of(groups, version).unwrap_or_default();
-            // The quota of an ancestor also applies to the group. In a container the path of the group may
-            // lie outside of the mounted part; then the mount itself is the group.
-            for directory in Path::new(group).ancestors().map(|part| Path::new(mount).join(part)) {
-                let stat = directory.join("cpu.stat");
-                if let Some(millis) = quota(&directory, version, &read)
-                    && let Some(now) = read(&stat).and_then(|stat| throttled_ns(&stat))
-                {
-                    found.push(Group { stat, millis, throttled_ns: (now, now) });
-                }
+        for (directory, version) in cgroup::directories(groups, "cpu") {
+            let stat = directory.join("cpu.stat");
+            if let Some(millis) = quota(&directory, version, &read)
+                && let Some(now) = read(&stat).and_then(|stat| throttled_ns(&stat))
+            {
+                found.push(Group { stat, millis, throttled_ns: (now, now) });
             }
         }
         Self(found)
@@ -92,26 +72,13 @@ impl CpuQuotas {
     }
 }
 
-/// Returns the path of the process's control group, relative to the mount.
-fn group_of(groups: &str, version: Version) -> Option<&str> {
-    groups.lines().find_map(|line| {
-        let mut parts = line.splitn(3, ':');
-        let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-        let is_ours = match version {
-            Version::One => controllers.split(',').any(|name| name == "cpu"),
-            Version::Two => number == "0" && controllers.is_empty(),
-        };
-        is_ours.then(|| path.trim_start_matches('/'))
-    })
-}
-
 /// Returns the CPU quota of a group in thousandths of a processor; `None` if it has none.
-fn quota(directory: &Path, version: Version, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
+fn quota(directory: &Path, version: CgroupVersion, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let number = |text: &str| text.trim().parse::<u64>().ok(); // "max" and -1 are no quota
     let of_file = |name: &str| number(&read(&directory.join(name))?);
     let (quota, period) = match version {
-        Version::One => (of_file("cpu.cfs_quota_us")?, of_file("cpu.cfs_period_us")?),
-        Version::Two => {
+        CgroupVersion::One => (of_file("cpu.cfs_quota_us")?, of_file("cpu.cfs_period_us")?),
+        CgroupVersion::Two => {
             let text = read(&directory.join("cpu.max"))?;
             let (quota, period) = text.trim().split_once(' ')?;
             (number(quota)?, number(period)?)
