@@ -11,6 +11,7 @@ use crate::symbols::{Files, Symbols};
 use crate::{frames, threads};
 use crate::{handoff, locks, spins};
 use azekura_trace::WaitKind;
+use azekura_trace::area::NAMES;
 use azekura_trace::event::{Event, EventKind, SWITCHED, UNWOKEN, WOKE};
 use azekura_trace::file::{Name, ThreadTrace, Trace};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -24,48 +25,17 @@ pub(crate) struct Called {
     pub(crate) address: u64,
 }
 
-/// Calls on objects; a program may have many objects of each of these sorts.
+/// Calls on objects; a program may have many objects of each of these sorts. The other calls are identified
+/// by their call sites alone.
 const OBJECTS: [&str; 7] = ["mutex", "spin lock", "rwlock", "futex", "condition", "semaphore", "barrier"];
 /// Objects that any thread may signal.
 pub(crate) const SIGNALS: [&str; 3] = ["futex", "condition", "semaphore"];
 /// A frame above the function that waits: recorded as marks directly before the wait, the innermost first.
 pub(crate) const CALLER: &str = "caller";
-/// Calls that are identified by their call site alone.
-const CALLS: [&str; 29] = [
-    CALLER,
-    "join",
-    "fsync",
-    "fdatasync",
-    "msync",
-    "read",
-    "pread",
-    "write",
-    "pwrite",
-    "recv",
-    "send",
-    "poll",
-    "epoll",
-    "select",
-    "accept",
-    "sleep",
-    "waitpid",
-    "flock",
-    "semop",
-    "sigwait",
-    "fcntl lock",
-    "lockf",
-    "mq_receive",
-    "mq_send",
-    "msgrcv",
-    "msgsnd",
-    "sync_file_range",
-    "connect",
-    "more call sites",
-];
 
 impl Called {
     fn of(name: &Name) -> Option<Self> {
-        let what = OBJECTS.iter().chain(&CALLS).find(|what| **what == name.name)?;
+        let what = NAMES.iter().find(|what| **what == name.name)?;
         // The return address may belong to the next function.
         Some(Self { what, address: address(&name.file)?.saturating_sub(1) })
     }

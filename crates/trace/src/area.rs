@@ -26,7 +26,7 @@
 
 mod called;
 
-pub use called::{Called, site_key, site_of};
+pub use called::{Called, NAMES, site_key, site_of};
 
 use crate::ring::{Counters, Memory, Slot};
 use std::fs::File;

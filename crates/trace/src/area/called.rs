@@ -45,7 +45,7 @@ pub enum Called {
 }
 
 /// Names of the calls, by the number of [`Called`], from 1.
-const NAMES: [&str; 36] = [
+pub const NAMES: [&str; 36] = [
     "mutex",
     "spin lock",
     "rwlock",
