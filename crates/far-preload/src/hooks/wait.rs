@@ -46,8 +46,23 @@ static EPOLL_WAIT: Next<Epoll> = Next::new(c"epoll_wait");
 static EPOLL_PWAIT: Next<EpollMask> = Next::new(c"epoll_pwait");
 static EPOLL_PWAIT2: Next<EpollTime> = Next::new(c"epoll_pwait2");
 
-/// Calls `run` with ordinary memory of this length, at most [`BOUNCE`]. Short memory is on the stack: a
-/// thread that waits for a long time would keep a bounce buffer from the transfers of others.
+/// Calls `run` with the time limit and the mask of a wait in ordinary memory.
+///
+/// # Safety
+///
+/// Each pointer is null, or that of a time or a mask.
+unsafe fn with_limits(
+    time: *const timespec,
+    mask: *const sigset_t,
+    run: impl FnOnce(*const timespec, *const sigset_t) -> c_int,
+) -> c_int {
+    // SAFETY: the caller keeps this function's contract.
+    let (mut time, mask) = unsafe { (Kept::new(time.cast_mut()), WaitMask::new(mask)) };
+    run(time.pointer(), mask.pointer())
+}
+
+/// Calls `run` with ordinary memory of this length, at most [`BOUNCE`]. Short memory is on the stack, because
+/// transfers of other threads need the bounce buffers while this thread waits.
 fn with_buffer(bytes: usize, run: impl FnOnce(*mut u8) -> c_int) -> c_int {
     if bytes <= SHORT {
         let mut short = MaybeUninit::<[u64; SHORT / size_of::<u64>()]>::uninit();
@@ -197,9 +212,9 @@ pub(super) unsafe extern "C" fn ppoll(
 ) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
-        let (mut time, mask) = (Kept::new(time.cast_mut()), WaitMask::new(mask));
-        let (time, mask) = (time.pointer(), mask.pointer());
-        polled(fds, count as usize, |fds| PPOLL.get()(fds, count, time, mask))
+        with_limits(time, mask, |time, mask| {
+            polled(fds, count as usize, |fds| PPOLL.get()(fds, count, time, mask))
+        })
     }
 }
 
@@ -239,10 +254,10 @@ pub(super) unsafe extern "C" fn pselect(
 ) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
-        let (mut time, mask) = (Kept::new(time.cast_mut()), WaitMask::new(mask));
-        let (time, mask) = (time.pointer(), mask.pointer());
         let sets = [readable, writable, exceptional];
-        selected(most, sets, |[r, w, e]| PSELECT.get()(most, r, w, e, time, mask))
+        with_limits(time, mask, |time, mask| {
+            selected(most, sets, |[r, w, e]| PSELECT.get()(most, r, w, e, time, mask))
+        })
     }
 }
 
@@ -292,9 +307,9 @@ pub(super) unsafe extern "C" fn epoll_pwait2(
 ) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
-        let (mut time, mask) = (Kept::new(time.cast_mut()), WaitMask::new(mask));
-        let (time, mask) = (time.pointer(), mask.pointer());
-        awaited(to, most, |to, most| EPOLL_PWAIT2.get()(fd, to, most, time, mask))
+        with_limits(time, mask, |time, mask| {
+            awaited(to, most, |to, most| EPOLL_PWAIT2.get()(fd, to, most, time, mask))
+        })
     }
 }
 
@@ -330,11 +345,10 @@ pub(super) unsafe fn by_number(number: libc::c_long, [a, b, c, d, e, f]: [usize;
                 let mask = mask.pointer() as usize;
                 awaited(at(b), c as c_int, |to, most| call([a, to as usize, most as usize, d, mask, f]))
             }
-            libc::SYS_epoll_pwait2 => {
-                let (mut time, mask) = (Kept::new(at::<timespec>(d)), WaitMask::new(at::<sigset_t>(e)));
-                let (time, mask) = (time.pointer() as usize, mask.pointer() as usize);
+            libc::SYS_epoll_pwait2 => with_limits(at(d), at(e), |time, mask| {
+                let (time, mask) = (time as usize, mask as usize);
                 awaited(at(b), c as c_int, |to, most| call([a, to as usize, most as usize, time, mask, f]))
-            }
+            }),
             _ => return None,
         })
     }
