@@ -1,6 +1,7 @@
 //! Checks rows against the types of their table. The command writes keys and values as bytes. A program that
 //! uses the table's types cannot decode bytes of another form, and each of its scans fails at such a row.
 
+use azekura::{Compressed, Value};
 use azekura_base::varint::take_bytes;
 
 use super::{ReadError, ReadRows, Row};
@@ -68,6 +69,7 @@ impl Type {
             Form::Text => ("which is UTF-8".into(), "is not".into()),
             Form::Bool => ("the byte 0 or 1".into(), "is neither".into()),
             Form::Fixed(len) => (format!("{len} bytes in length"), format!("has {}", bytes.len())),
+            Form::Compressed(_) => ("in compressed form".into(), "is not".into()),
             _ => ("encoded part by part".into(), "is not".into()),
         };
         Err(Misfit { part, type_name: self.name.clone(), form, found })
@@ -84,6 +86,8 @@ enum Form {
     Bool,
     Fixed(usize),
     Option(Box<Form>),
+    /// LZ4 blocks of values: no key type.
+    Compressed(Box<Form>),
     Tuple(Vec<Form>),
 }
 
@@ -110,6 +114,8 @@ impl Form {
                     Self::Fixed(len)
                 } else if let Some(name) = between("Option<", '>') {
                     Self::Option(Box::new(Self::of(name, depth + 1)))
+                } else if let Some(name) = between("Compressed<", '>') {
+                    Self::Compressed(Box::new(Self::of(name, depth + 1)))
                 } else if let Some(names) = between("(", ')') {
                     Self::Tuple(parts(names).into_iter().map(|name| Self::of(name, depth + 1)).collect())
                 } else {
@@ -131,7 +137,7 @@ impl Form {
     /// Removes a part of a key from `input`; the last part has no terminator.
     fn take_key(&self, input: &mut &[u8], is_last: bool) -> Taken {
         let is_taken = match self {
-            Self::Unknown => return Taken::Unknown,
+            Self::Unknown | Self::Compressed(_) => return Taken::Unknown,
             Self::Bytes => take_text(input, is_last).is_some(),
             Self::Text => take_text(input, is_last).is_some_and(|text| String::from_utf8(text).is_ok()),
             Self::Bool => take_byte(input).is_some_and(|byte| byte <= 1),
@@ -172,6 +178,9 @@ impl Form {
                 [1, value @ ..] => part.is_value(value),
                 _ => false,
             },
+            Self::Compressed(part) => {
+                Compressed::<[u8]>::decode(bytes).is_ok_and(|plain| part.is_value(&plain))
+            }
             Self::Tuple(parts) => {
                 let Some((last, parts)) = parts.split_last() else { return false };
                 let mut rest = bytes;
@@ -276,7 +285,7 @@ impl ReadRows for Checked<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use azekura::{Key, Value};
+    use azekura::Key;
     use proptest::prelude::*;
 
     fn agrees_as_key<K: Key>(bytes: &[u8]) {
@@ -328,6 +337,7 @@ mod tests {
             agrees::<(Option<String>, [u8; 2], Option<Vec<u8>>)>(&bytes);
             agrees::<((String, bool), (u8, String))>(&bytes);
             agrees_as_value::<(f32, Option<()>, String)>(&bytes);
+            agrees_as_value::<Compressed<(u8, String)>>(&bytes);
         }
     }
 
@@ -345,6 +355,17 @@ mod tests {
         // A part before an unknown one is checked, and each part of a value.
         assert!(RowTypes::new("(bool, UserId)", "").check(b"x", b"").is_err());
         assert!(RowTypes::new("", "(UserId, bool)").check(b"", b"\x01xx").is_err());
+    }
+
+    #[test]
+    fn a_compressed_value_is_checked_as_a_program_decodes_it() {
+        let mut block = Vec::new();
+        <Compressed<str> as azekura::EncodeValue<str>>::encode(&"text".repeat(100), &mut block).unwrap();
+        let check = |name: &str, value: &[u8]| RowTypes::new("", name).check(b"", value);
+        assert_eq!(check("Compressed<str>", &block), Ok(()));
+        let said = check("Compressed<u64>", &block).unwrap_err().to_string();
+        assert!(said.ends_with("in compressed form; this value is not"), "{said}");
+        assert!(check("Compressed<str>", b"text").is_err());
     }
 
     #[test]
