@@ -62,6 +62,7 @@
 //! | `deferred` | pages that a commit frees later |
 //! | `active` | active transactions with their undo logs |
 //! | `control`, `restart`, `checkpoint` | recovery after a crash, and checkpoints that bound its time |
+//! | `location` | paths of directories, as callers give them |
 //! | `retry` | transactions that run again after a conflict |
 //! | `timeline` | the LSNs of the store's runs, which identify replaced files |
 //! | `archive` | the log archive, for restores to a point in time |

@@ -1,14 +1,14 @@
 //! Transactions that run again after a conflict.
 //!
 //! Two transactions that have read a row, and then write it, wait for each other: one of them is rolled back
-//! and runs again. In its next run it reads the tables concerned for update, so the second such reader waits
-//! when it reads.
+//! and runs again. In its next run it reads the tables of such rows for update: of two such readers, the
+//! second waits at its read.
 //!
-//! - **UPGRADE-1** A thread remembers the row for the body that was the victim. The next [`REMEMBERED`]
-//!   transactions of this thread with a body of the same type read this row for update in their first run.
-//!   Then one transaction reads it without, because the contention may have ended. So a body that reads a
-//!   contended row and then writes it runs twice in at most one of [`REMEMBERED`] transactions. Other rows of
-//!   the table are locked as before.
+//! - **UPGRADE-1** After such a rollback, the next [`REMEMBERED`] transactions of the thread with a body of
+//!   the same type read the row for update in their first run. The transaction after them reads the row with
+//!   a read lock again, because the contention may have ended. So a body that reads a contended row and then
+//!   writes it runs twice in at most one of [`REMEMBERED`] transactions. Reads of other rows take the same
+//!   locks as before.
 
 use std::any::type_name_of_val;
 use std::cell::Cell;
@@ -19,9 +19,9 @@ use azekura_base::sync::{random, thread};
 use crate::transaction::{Transaction, UpgradedRow};
 use crate::{Database, Error};
 
-/// Number of transactions that read for update after an upgrade of a lock made one a deadlock victim. With 64
-/// threads that increment one row, 32 leave 3 % of repeated runs; a body that no longer writes locks the
-/// row too strongly in 32 transactions.
+/// Number of transactions that read a row for update after a lock upgrade made one a deadlock victim. With 64
+/// threads that increment one row, 3 % of the transactions then run twice. A body that no longer writes the
+/// row takes an unnecessary write lock in these transactions.
 const REMEMBERED: u32 = 32;
 
 /// A row that a body reads for update.

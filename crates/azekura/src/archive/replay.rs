@@ -4,9 +4,9 @@
 //!    time and up to the target, and the changes that transactions rolled back.
 //! 2. The second pass applies the other changes, in LSN order, up to the last record of the first pass.
 //!
-//! - **REPLAY-1** Memory has no entry for a transaction that is replayed: their number is not bounded. It has
-//!   an entry for each transaction that is open at the target, or commits between the LSN of the backup and
-//!   its time, and for each change that was rolled back.
+//! - **REPLAY-1** A replayed transaction has no entry in memory, because their number is not bounded. These
+//!   have entries: transactions that are open at the target, transactions that committed between the LSN of
+//!   the backup and its time, and changes that were rolled back.
 //!
 //! The backup has exactly the transactions up to its time (ARCHIVE-2), and a row is changed by one
 //! transaction at a time. So each change finds the row in the state that its transaction had read. If the row

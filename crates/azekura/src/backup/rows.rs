@@ -34,7 +34,7 @@ enum Event {
     End,
 }
 
-/// A part that a level has read, and for which it takes the events of its base.
+/// The part that a level has read last. Before the level passes it on, it takes events of its base.
 enum Waiting {
     /// Until the base has passed the same part.
     Event(Event),
@@ -63,7 +63,7 @@ struct Level<'r> {
     block: Vec<u8>,
     at: usize,
     waiting: Option<Waiting>,
-    /// The current event, until the level before has taken it.
+    /// The current event, until the next newer level has taken it.
     event: Option<Event>,
     /// The present row.
     key: Vec<u8>,
