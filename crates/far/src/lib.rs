@@ -35,7 +35,7 @@
 //! | [`replace`] | [`Replacement`]: choice of the victim page; the policies; trace replay without paging |
 //! | [`ffi`] | the C interface: `include/azekura_far.h` |
 //! | `sys` | system calls that bypass the C library |
-//! | `signals_blocked` | signals of the program, blocked while a thread holds a lock of this layer |
+//! | [`signals_blocked`] | signals of the program, blocked while a thread holds a lock of this layer |
 //! | [`digest`] | the digest that identifies a page's bytes |
 
 mod adopt;
@@ -58,7 +58,7 @@ mod region;
 pub mod replace;
 pub mod server;
 mod setters;
-mod signals_blocked;
+pub mod signals_blocked;
 mod sparse;
 mod stats;
 #[doc(hidden)]

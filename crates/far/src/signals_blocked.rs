@@ -4,12 +4,17 @@
 //!   signals blocked, and so do the threads of this layer. A handler of the program may touch a page that is
 //!   paged out. It then waits for the fault thread, which may need that lock.
 
+use std::fmt;
+
 /// Blocks all signals in this thread until it is dropped (SIGNAL-1). SIGSEGV may stay unblocked if the
 /// preload library is loaded.
-pub(crate) struct SignalsBlocked(libc::sigset_t);
+#[must_use = "the signals are unblocked when this is dropped"]
+pub struct SignalsBlocked(libc::sigset_t);
 
 impl SignalsBlocked {
-    pub(crate) fn new() -> Self {
+    /// Blocks all signals.
+    #[allow(clippy::new_without_default, reason = "a guard has no default")]
+    pub fn new() -> Self {
         // SAFETY: both sets are local variables, and all zeros is a valid set.
         unsafe {
             let mut all: libc::sigset_t = std::mem::zeroed();
@@ -18,6 +23,12 @@ impl SignalsBlocked {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
             Self(before)
         }
+    }
+}
+
+impl fmt::Debug for SignalsBlocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SignalsBlocked")
     }
 }
 

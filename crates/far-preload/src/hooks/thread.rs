@@ -7,7 +7,7 @@
 //! has. Blocks of other allocators are not freed by the layer's threads.
 
 use crate::next::Next;
-use azekura_far::sys;
+use azekura_far::{signals_blocked::SignalsBlocked, sys};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
@@ -151,26 +151,10 @@ pub(crate) fn watch_main_thread() {
 /// Runs when the main thread calls `pthread_exit`; a process that returns from `main` ends without it.
 unsafe extern "C" fn main_thread_ends(_value: *mut c_void) {
     let mut thread = 0;
+    let _blocked = SignalsBlocked::new(); // as in `pthread_create`
     // SAFETY: a function of this library. If the thread cannot be started, the process must be ended by a
     // signal.
-    with_signals_blocked(|| unsafe {
-        CREATE.get()(&raw mut thread, ptr::null(), end_with_program, ptr::null_mut())
-    });
-}
-
-/// Starts a thread of the layer by `create`. The thread inherits the mask, so a signal for the process is
-/// left to the threads of the program. They may all block it and wait for it (`sigwait`, `signalfd`).
-fn with_signals_blocked<R>(create: impl FnOnce() -> R) -> R {
-    // SAFETY: all zeros is a valid signal set, and both sets are local variables.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        let result = create();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
-        result
-    }
+    unsafe { CREATE.get()(&raw mut thread, ptr::null(), end_with_program, ptr::null_mut()) };
 }
 
 /// Ends the process as the C library does when its last thread ends. No other thread waits for this thread,
@@ -222,7 +206,11 @@ pub(super) unsafe extern "C" fn pthread_create(
             return CREATE.get()(thread, attributes, start, argument);
         }
         let beginning = Box::into_raw(Box::new(Beginning { start, argument }));
-        let result = with_signals_blocked(|| CREATE.get()(thread, attributes, begin, beginning.cast()));
+        // A thread of the layer inherits the mask, so a signal for the process is left to the threads of the
+        // program. They may all block it and wait for it (`sigwait`, `signalfd`).
+        let blocked = SignalsBlocked::new();
+        let result = CREATE.get()(thread, attributes, begin, beginning.cast());
+        drop(blocked);
         if result != 0 {
             drop(Box::from_raw(beginning));
         }
