@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_long_transactions_have_to_undo_is_counted_and_forgotten_with_them() {
+    fn undo_work_of_long_transactions_is_counted_until_they_end() {
         let list = ActiveList::new();
         let mut long = insert(&list, 1, 10);
         let mut short = insert(&list, 2, 20);

@@ -211,7 +211,7 @@ fn a_row_that_fails_to_come_ends_the_load() {
 
 /// LOAD-4: the pages are freed after a failed load, and a late write would damage their next content.
 #[test]
-fn a_load_that_fails_has_no_write_under_way_any_more_when_it_returns() {
+fn a_failed_load_returns_without_active_writes() {
     let (fs, hold) = HeldFs::new("pages", "azekura-load");
     let store = deterministic(Arc::new(fs), 4096, 2_000).background(true).open("db").unwrap();
     // More than a batch of pages, and fewer than the loader writes before it waits for a write.

@@ -464,7 +464,7 @@ fn acknowledged_transactions_survive_and_survivors_depend_on_survivors_only() {
 
 /// Runs the same history with a power cut at each of its I/Os in turn.
 #[test]
-fn the_power_may_go_at_any_io_of_a_life() {
+fn a_power_loss_at_any_io_is_recovered() {
     for (seed, workers, streams) in [(1, 3, 2), (2, 5, 5)] {
         let shape = LogShape { protocol: LogProtocol::PWal, workers, streams };
         let (base, world) = filled();

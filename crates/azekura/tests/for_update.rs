@@ -44,14 +44,14 @@ fn count_up(db: &Database, is_for_update: bool) -> Result<(u64, u64), Error> {
 }
 
 #[test]
-fn nobody_runs_twice_who_reads_for_update_what_he_changes() -> Result<(), Error> {
+fn read_for_update_then_write_never_retries() -> Result<(), Error> {
     let db = Database::in_memory()?;
     assert_eq!(count_up(&db, true)?, (THREADS * ROUNDS, 0));
     Ok(())
 }
 
 #[test]
-fn plain_reads_before_a_write_count_right_too() -> Result<(), Error> {
+fn plain_reads_before_a_write_lose_no_update() -> Result<(), Error> {
     let db = Database::in_memory()?;
     let (runs, deadlocks) = count_up(&db, false)?;
     assert_eq!(runs, THREADS * ROUNDS + deadlocks);
@@ -59,7 +59,7 @@ fn plain_reads_before_a_write_count_right_too() -> Result<(), Error> {
 }
 
 #[test]
-fn a_row_read_for_update_is_there_or_not_as_for_every_read() -> Result<(), Error> {
+fn read_for_update_returns_the_same_row_as_a_plain_read() -> Result<(), Error> {
     let db = Database::in_memory()?;
     let get = |key: u32| db.transact(|tx| tx.table(&COUNTERS)?.get_for_update(&key));
     assert_eq!(get(1)?, None, "no table yet");
@@ -74,7 +74,7 @@ fn a_row_read_for_update_is_there_or_not_as_for_every_read() -> Result<(), Error
 }
 
 #[test]
-fn a_transaction_waits_for_who_read_a_row_for_update() -> Result<(), Error> {
+fn a_writer_waits_for_the_lock_of_a_read_for_update() -> Result<(), Error> {
     let db = Database::builder().lock_timeout(std::time::Duration::from_millis(20)).open_in_memory()?;
     db.transact(|tx| tx.table(&COUNTERS)?.insert(&1, &7))?;
     let first = db.begin()?;

@@ -69,7 +69,7 @@ fn commits_beside(other: fn(&Database, &dyn Fn()), found: Option<u64>) {
 }
 
 #[test]
-fn w1_a_thread_that_wrote_and_idles_holds_nobody_up() {
+fn w1_an_idle_writer_delays_no_commit_of_another_thread() {
     let idles = |db: &Database, wait: &dyn Fn()| {
         put(db, 1);
         wait();
@@ -98,7 +98,7 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
 }
 
 #[test]
-fn w3_the_last_commit_of_a_quiet_store_becomes_durable_by_itself() {
+fn w3_the_last_commit_of_an_idle_store_becomes_durable() {
     for shape in shapes() {
         let disk = FaultFs::new();
         let db = store(&disk, shape, true);

@@ -71,7 +71,7 @@ fn in_ranges_a_transaction_draws_once_and_many_that_are_flushed_together_a_few_t
 }
 
 #[test]
-fn who_only_reads_draws_nothing() {
+fn a_read_only_transaction_draws_no_lsn() {
     let db = store(LogProtocol::PWal);
     let read = |db: &Database| {
         db.transact(|tx| {

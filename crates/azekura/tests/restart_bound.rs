@@ -79,7 +79,7 @@ fn pages_that_stay_in_the_cache_count() {
 }
 
 #[test]
-fn what_is_open_counts() {
+fn open_transactions_count() {
     let fs = FaultFs::new();
     let db = filled(&fs, BOUND);
     let mut rng = StdRng::seed_from_u64(6);
@@ -102,7 +102,7 @@ fn what_is_open_counts() {
 }
 
 #[test]
-fn what_a_restart_had_to_undo_tells_how_fast_the_next_one_will() {
+fn the_undo_rate_of_a_restart_is_the_estimate_for_the_next() {
     let fs = FaultFs::new();
     let db = filled(&fs, Duration::MAX);
     let default = db.stats().undo_per_second;

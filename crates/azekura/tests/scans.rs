@@ -457,7 +457,7 @@ fn is_refused<T: std::fmt::Debug>(result: &Result<T, Error>) -> bool {
 }
 
 #[test]
-fn what_a_scan_saw_stays_so_until_its_transaction_ends() -> Result<(), Error> {
+fn scanned_rows_stay_unchanged_until_the_transaction_ends() -> Result<(), Error> {
     let (db, _) = filled(700);
     let scanner = without_waits(&db)?;
     let seen = visited(&scanner, (Bound::Included(100), Bound::Excluded(301)), usize::MAX)?;

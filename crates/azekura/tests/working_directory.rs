@@ -140,7 +140,7 @@ fn modes(dir: &Path) -> (Vec<u32>, Vec<u32>) {
 }
 
 #[test]
-fn files_belong_to_their_owner_unless_told_otherwise() {
+fn files_have_owner_only_permissions_by_default() {
     let directory = tempfile::tempdir().unwrap();
     for (mode, files, dirs) in [(None, 0o600, 0o700), (Some(0o640), 0o640, 0o750)] {
         let path = directory.path().join(format!("{files:o}"));

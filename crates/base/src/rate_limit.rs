@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_period_has_its_lines_and_the_first_tells_of_those_suppressed() {
+    fn each_period_has_its_lines_and_the_first_counts_the_suppressed_ones() {
         let (limit, start) = (RateLimit::default(), Instant::now());
         let lines =
             |at: Duration| -> Vec<u64> { (0..25).filter_map(|_| limit.admit_at(start + at)).collect() };

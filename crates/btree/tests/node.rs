@@ -357,7 +357,7 @@ fn separators_are_as_short_as_can_be() {
 }
 
 #[test]
-fn keys_that_end_in_zero_bytes_are_told_apart() {
+fn keys_that_end_in_zero_bytes_are_distinct() {
     let keys: Vec<Vec<u8>> =
         [&b"a"[..], b"a\0", b"a\0\0", b"a\0\0\0\0\0\0\0", b"a\0\0\0\0\0\0\0\0", b"a\0\0\0\0\0\0\0\x01", b"b"]
             .iter()

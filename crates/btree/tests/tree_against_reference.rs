@@ -298,7 +298,7 @@ fn rows_in_key_order_descend_once_for_each_leaf() {
 /// A write does not use the remembered leaf of the last change after that leaf was merged away and its page
 /// became part of another tree.
 #[test]
-fn a_remembered_leaf_that_has_left_the_tree_is_not_written() {
+fn a_cached_leaf_that_was_unlinked_is_not_written() {
     const ROWS: u32 = 1000;
     let (world, catalog) = World::new(4096, 1000);
     let mut txn = world.txn(1);

@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn g10_whoever_is_the_last_to_see_a_page_out_owns_the_frame() {
+    fn g10_the_last_user_of_an_evicted_page_owns_the_frame() {
         let frame = published(7);
         frame.unpin();
         assert!(!frame.join_leaving(PageId(7)), "not leaving");

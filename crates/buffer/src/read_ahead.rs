@@ -268,7 +268,7 @@ mod tests {
     /// Threads that need pages of a stopped read-ahead are not blocked, even if it holds more buffers than
     /// are spare.
     #[test]
-    fn g10_a_stopped_read_ahead_holds_nobody_up_who_wants_its_pages() {
+    fn g10_a_stopped_read_ahead_blocks_no_reader_of_its_pages() {
         let (pool, _) = pool(400 * 24);
         (0..400 * 24).for_each(|id| drop(pool.fix(PageId(100_000 + id)).unwrap()));
         let gate = Arc::new(Gate::default());

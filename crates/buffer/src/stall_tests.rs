@@ -94,19 +94,19 @@ fn others_go_on(is_flushed: bool, work: impl Fn(&Scene) + Sync) -> Vec<&'static 
 }
 
 #[test]
-fn g10_a_stopped_miss_with_a_clean_victim_holds_nobody_up() {
+fn g10_a_stopped_miss_with_a_clean_victim_blocks_no_thread() {
     let places = others_go_on(true, |scene| scene.visit(ITS_PAGE));
     assert!(places.len() >= 10, "{places:?}");
 }
 
 #[test]
-fn g10_a_stopped_miss_with_a_dirty_victim_holds_nobody_up() {
+fn g10_a_stopped_miss_with_a_dirty_victim_blocks_no_thread() {
     let places = others_go_on(false, |scene| scene.visit(ITS_PAGE));
     assert!(places.iter().any(|place| place.contains("image")), "{places:?}");
 }
 
 #[test]
-fn g10_a_stopped_new_page_holds_nobody_up() {
+fn g10_a_stopped_new_page_blocks_no_thread() {
     let places = others_go_on(true, |scene| {
         // A page that no other thread uses: a reader could not know its content.
         drop(scene.pool.fix_new(PageId(PAGES + 1)).unwrap());
@@ -115,7 +115,7 @@ fn g10_a_stopped_new_page_holds_nobody_up() {
 }
 
 #[test]
-fn g10_a_stopped_read_ahead_holds_nobody_up() {
+fn g10_a_stopped_read_ahead_blocks_no_thread() {
     let places = others_go_on(true, |scene| {
         scene.pool.read_ahead(PageId(ITS_PAGE), 1);
     });
@@ -123,7 +123,7 @@ fn g10_a_stopped_read_ahead_holds_nobody_up() {
 }
 
 #[test]
-fn g10_a_stopped_cleaner_holds_nobody_up() {
+fn g10_a_stopped_cleaner_blocks_no_thread() {
     let places = others_go_on(false, |scene| {
         scene.pool.clean(None, 2).unwrap();
     });
@@ -131,7 +131,7 @@ fn g10_a_stopped_cleaner_holds_nobody_up() {
 }
 
 #[test]
-fn g10_a_stopped_flush_holds_nobody_up() {
+fn g10_a_stopped_flush_blocks_no_thread() {
     let places = others_go_on(false, |scene| scene.pool.flush_all().unwrap());
     assert!(places.len() >= 10, "{places:?}");
 }

@@ -226,7 +226,7 @@ fn repair_once(disk: FaultFs, expected: &mut Expected, what: &str) -> u64 {
 }
 
 #[test]
-fn w12_no_page_is_torn_or_older_than_promised_whenever_the_power_goes() {
+fn w12_no_page_is_torn_or_older_than_its_durable_lsn_after_a_power_loss() {
     for seed in 0..3 {
         let whole = FaultFs::with_alignment(512);
         work(&whole, seed, 40, &mut Expected::default()).unwrap();
@@ -263,7 +263,7 @@ fn a_repair_that_is_interrupted_anywhere_is_repeated_with_the_same_answer() {
 }
 
 #[test]
-fn a_long_life_of_crashes_never_takes_back_what_it_showed() {
+fn a_sequence_of_crashes_never_loses_a_durable_page() {
     for seed in 100..104 {
         let mut random = StdRng::seed_from_u64(seed);
         let (mut fs, mut expected) = (empty_disk(), Expected::default());
@@ -280,7 +280,7 @@ fn a_long_life_of_crashes_never_takes_back_what_it_showed() {
 }
 
 #[test]
-fn w10_the_first_failure_ends_all_writing_and_promises_hold() {
+fn w10_the_first_failure_ends_all_writes_and_durable_pages_stay() {
     let seed = 5;
     let whole = empty_disk();
     work(&whole, seed, 30, &mut Expected::default()).unwrap();
@@ -323,7 +323,7 @@ fn w10_a_store_whose_sync_failed_never_syncs_again() {
 }
 
 #[test]
-fn threads_that_write_at_once_keep_their_promises_when_the_power_goes() {
+fn pages_written_by_concurrent_threads_survive_a_power_loss() {
     const THREADS: u64 = 5; // More threads than slots.
     for seed in 0..60 {
         let mut random = StdRng::seed_from_u64(seed);

@@ -43,7 +43,7 @@ impl PageStore for Meeting {
 /// One thread waits for a while for the read of the other one before it reads too, so its wait has been
 /// traced by then. If the system does not run the other thread meanwhile, the waiter is the first to read.
 #[test]
-fn who_waits_for_a_page_names_the_thread_that_reads_it() {
+fn a_wait_for_a_page_names_the_reading_thread() {
     let store =
         Arc::new(Meeting { pages: MemStore::new(PAGE), readers: Mutex::default(), came: Condvar::new() });
     let options = PoolOptions { page_size: PAGE, capacity_bytes: 8 * PAGE, ..PoolOptions::default() };

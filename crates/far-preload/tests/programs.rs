@@ -158,7 +158,7 @@ fn with_a_compressed_tier_programs_print_the_same() {
 /// A program that mostly waits for pages gets a report at the end, and at each interval with `--progress`. A
 /// program that fits into local memory gets none.
 #[test]
-fn a_program_that_thrashes_is_told_how_much_more_memory_it_needs() {
+fn a_thrashing_program_gets_a_message_with_the_memory_it_needs() {
     let directory = tempfile::tempdir().unwrap();
     for (local, progress_ms) in [(2 << 20, 20), (64 << 20, 20), (2 << 20, 0)] {
         let path = directory.path().join(format!("{local}-{progress_ms}"));
@@ -221,7 +221,7 @@ fn children_of_every_birth_have_their_parents_bytes_or_its_memory() {
 }
 
 #[test]
-fn a_child_with_its_parents_descriptors_is_told_why_it_has_no_far_memory() {
+fn a_child_that_shares_descriptors_gets_the_reason_for_no_far_memory() {
     for mechanism in mechanisms() {
         let server = server();
         let mut command = Command::new(compiled("births"));
@@ -262,7 +262,7 @@ fn the_layers_descriptors_survive_programs_that_close_all() {
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn a_program_that_closes_them_by_raw_system_calls_is_told_why_it_ends() {
+fn a_program_that_closes_descriptors_by_raw_calls_ends_with_the_reason() {
     for mechanism in mechanisms() {
         let server = server();
         let mut command = Command::new(compiled("descriptors"));
@@ -456,7 +456,7 @@ fn f1_what_the_c_library_takes_from_a_far_allocator_for_the_kernel_is_served() {
 }
 
 #[test]
-fn what_cannot_be_set_up_is_refused_before_main() {
+fn a_failed_setup_is_refused_before_main() {
     let mut setting = launch(&server());
     setting.servers = vec!["127.0.0.1:1".into()];
     let out = run(Command::new(compiled("blocks")), Some(&setting));
@@ -503,7 +503,7 @@ fn a_program_under_a_limit_that_counts_all_of_space_is_refused_before_main() {
 
 /// Blocks that do not fit into `space`, and memory beyond `local` that leaves far memory.
 #[test]
-fn what_takes_more_than_its_budget_is_said_and_with_strict_ends_the_program() {
+fn an_exceeded_budget_is_reported_and_with_strict_ends_the_program() {
     let parts: [(&str, &[&str], usize, &str); 2] = [
         ("threads", &[], 8 << 20, "--max-far 8 MiB"),
         ("kernel", &["protection"], 512 << 20, "--local 4 MiB"),

@@ -260,7 +260,7 @@ mod tests {
     use std::collections::HashMap;
 
     #[test]
-    fn what_the_launcher_says_is_what_the_library_hears() {
+    fn the_library_decodes_the_settings_of_the_launcher() {
         let launch = Launch {
             servers: vec!["a:1".into(), "b:2".into()],
             copies: 2,

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_written_takes_no_memory_and_is_not_gone_through() {
+    fn unwritten_entries_take_no_memory_and_are_not_visited() {
         let mut sparse = Sparse::new(0_u32, 100 * PART);
         assert_eq!((sparse[5], sparse.iter().count()), (0, 0));
         sparse[7 * PART + 3] = 1;

@@ -17,7 +17,7 @@ fn library() -> PathBuf {
 }
 
 #[test]
-fn the_c_example_runs_and_is_told_what_is_wrong() {
+fn the_c_example_runs_and_gets_error_messages() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"));
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("far");

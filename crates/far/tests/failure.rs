@@ -153,7 +153,7 @@ fn wait_for(what: &str, done: impl Fn() -> bool) {
 
 /// Child process of the next test: works until its server fails, which must end the process.
 #[test]
-#[ignore = "run by f4_without_a_second_copy_the_program_is_stopped_and_told_why"]
+#[ignore = "run by f4_without_a_second_copy_the_program_is_stopped_with_the_reason"]
 fn child_without_a_second_copy() {
     let Ok(trial) = std::env::var("FAR_TRIAL") else { return };
     let trial: u64 = trial.parse().unwrap();
@@ -166,7 +166,7 @@ fn child_without_a_second_copy() {
 }
 
 #[test]
-fn f4_without_a_second_copy_the_program_is_stopped_and_told_why() {
+fn f4_without_a_second_copy_the_program_is_stopped_with_the_reason() {
     for trial in 0..WRONGS.len() as u64 {
         let out = Command::new(std::env::current_exe().unwrap())
             .args(["--ignored", "--exact", "child_without_a_second_copy", "--nocapture"])

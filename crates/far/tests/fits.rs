@@ -138,7 +138,7 @@ fn what_fits_takes_a_fault_for_each_span_in_any_order() {
 }
 
 #[test]
-fn what_was_given_back_is_zeros_and_takes_no_fault_where_the_system_makes_it() {
+fn freed_memory_is_zero_and_takes_no_fault_if_the_kernel_fills_it() {
     with_each_mechanism(|mut memory, mechanism| {
         memory[..SPAN * PAGE].fill(7);
         let before = memory.stats();

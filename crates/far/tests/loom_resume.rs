@@ -80,7 +80,7 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
 }
 
 #[test]
-fn who_comes_back_while_the_session_waits_or_is_about_to_is_served() {
+fn a_client_that_reconnects_to_a_waiting_session_is_served() {
     model(|| {
         let (house, session) = House::with_session(FOR_EVER);
         assert!(house.come_back(), "it waits for ever");
@@ -95,7 +95,7 @@ fn who_comes_back_while_the_session_waits_or_is_about_to_is_served() {
 }
 
 #[test]
-fn who_comes_back_as_the_time_runs_out_is_served_or_learns_that_it_is_not() {
+fn a_reconnect_at_the_time_limit_is_served_or_refused() {
     model(|| {
         let (house, session) = House::with_session(NOT_AT_ALL);
         let was_taken = house.come_back();
@@ -107,7 +107,7 @@ fn who_comes_back_as_the_time_runs_out_is_served_or_learns_that_it_is_not() {
 }
 
 #[test]
-fn a_server_that_ends_wakes_who_waits_and_who_is_about_to() {
+fn a_shutdown_wakes_waiting_sessions_and_sessions_about_to_wait() {
     model(|| {
         let (house, session) = House::with_session(FOR_EVER);
         house.resume_table.close();
@@ -118,7 +118,7 @@ fn a_server_that_ends_wakes_who_waits_and_who_is_about_to() {
 }
 
 #[test]
-fn who_waits_gives_way_and_a_client_that_comes_at_that_moment_is_served_or_sent_away() {
+fn an_evicted_session_serves_or_refuses_a_concurrent_reconnect() {
     model(|| {
         let (house, session) = House::with_session(FOR_EVER);
         let back = {
@@ -138,7 +138,7 @@ fn who_waits_gives_way_and_a_client_that_comes_at_that_moment_is_served_or_sent_
 }
 
 #[test]
-fn who_wants_room_has_it_when_the_session_that_waits_has_gone() {
+fn a_request_for_space_gets_the_space_of_an_ended_session() {
     model(|| {
         let (house, session) = House::with_session(FOR_EVER);
         while !house.resume_table.make_way() {
@@ -151,7 +151,7 @@ fn who_wants_room_has_it_when_the_session_that_waits_has_gone() {
 }
 
 #[test]
-fn who_comes_back_as_the_session_ends_by_itself_finds_its_stream_closed() {
+fn a_reconnect_to_an_ending_session_finds_its_stream_closed() {
     model(|| {
         let house = Arc::new(House::default());
         let resume_point = house.resume_table.open(NAME, FIRST);

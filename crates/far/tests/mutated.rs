@@ -10,7 +10,7 @@ mod far_wire;
 mod mutate;
 
 #[test]
-fn a_talk_as_it_should_be_is_answered() {
+fn a_valid_sequence_of_requests_is_answered() {
     assert_eq!(
         far_wire::answers_to_a_talk(),
         7,
@@ -19,6 +19,6 @@ fn a_talk_as_it_should_be_is_answered() {
 }
 
 #[test]
-fn f6_whatever_is_sent_is_frames_or_refused_and_the_server_goes_on() {
+fn f6_any_bytes_are_frames_or_refused_and_the_server_continues() {
     mutate::run_mutated(6_000, &far_wire::seeds(), far_wire::far_wire);
 }

@@ -207,7 +207,7 @@ fn zeros_are_never_sent_and_given_back_pages_are_zeros() {
 
 /// A hole that a raw system call makes in a resident page reads as zeros, and no thread waits for it.
 #[test]
-fn memory_taken_out_of_a_page_that_is_here_is_zeros_and_nobody_waits_for_it() {
+fn a_freed_part_of_a_resident_page_is_zero_without_a_wait() {
     const HOLE: usize = 4096;
     let take_out = |memory: &FarMemory, at: usize| {
         // SAFETY: a range of the memory that no thread uses now.
@@ -243,7 +243,7 @@ fn memory_taken_out_of_a_page_that_is_here_is_zeros_and_nobody_waits_for_it() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_what_to_do() {
+fn impossible_settings_are_refused_with_a_remedy() {
     let server = server();
     let refused = |setting: FarMemoryBuilder| setting.build().unwrap_err().to_string();
     assert!(refused(setting(&server).page(5000)).starts_with("the page size is 5000 bytes"));

@@ -198,7 +198,7 @@ impl Client {
 }
 
 #[test]
-fn f6_only_who_knows_a_sessions_name_goes_on_with_it() {
+fn f6_a_session_is_resumed_only_with_its_name() {
     let server = listen(server().linger(LONG));
     let mut first = Client::new(&server);
     let name = first.open(0).unwrap();
@@ -242,7 +242,7 @@ fn a_session_that_its_client_ended_or_that_waited_too_long_is_gone() {
 }
 
 #[test]
-fn f6_who_waits_gives_way_to_who_needs_the_room_the_longest_first() {
+fn f6_waiting_sessions_are_evicted_for_space_oldest_first() {
     let server = listen(Server::builder().capacity(3 * 8192).linger(LONG));
     let names: Vec<u128> = (0..3)
         .map(|waiting| {
@@ -273,7 +273,7 @@ fn f6_who_waits_gives_way_to_who_needs_the_room_the_longest_first() {
 }
 
 #[test]
-fn a_server_that_ends_waits_for_nobody() {
+fn a_shutdown_waits_for_no_client() {
     let mut server = listen(server().linger(LONG));
     let mut client = Client::new(&server);
     client.open(0).unwrap();

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_first_is_served_first_and_readers_do_not_pass_a_writer() {
+    fn waiters_are_granted_in_order_and_readers_do_not_pass_a_writer() {
         let service = LockService::default();
         let reader = service.try_lock(PAGE, LockMode::S).expect("free");
         let mut writer = service.lock(PAGE, LockMode::X);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_waiting_makes_way() {
+    fn a_cancelled_waiter_lets_the_next_one_pass() {
         let service = LockService::default();
         let reader = service.try_lock(PAGE, LockMode::S).expect("free");
         let mut writer = service.lock(PAGE, LockMode::X);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_wants_more_goes_before_who_holds_nothing() {
+    fn a_conversion_is_granted_before_new_requests() {
         let service = LockService::default();
         let mut holder = service.try_lock(PAGE, LockMode::IX).expect("free");
         let other = service.try_lock(PAGE, LockMode::IX).expect("they go together");

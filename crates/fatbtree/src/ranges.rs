@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_in_any_order_say_what_the_newest_says_of_each_key() {
+    fn route_entries_in_any_order_give_the_newest_for_each_key() {
         for seed in 0..200 {
             let mut rng = SmallRng::seed_from_u64(seed);
             let mut route_entries: Vec<_> = (1..20u64)

@@ -191,13 +191,13 @@ fn joins_while_one_leaves_that_does_not_know_it(answers_are_late: bool) {
 /// LEAVE-5: the new node discards the entries that it received before the departure, and collects all entries
 /// again.
 #[test]
-fn who_is_coming_to_its_keys_hears_all_anew_when_one_has_left() {
+fn a_node_that_collects_its_keys_starts_again_after_a_decommission() {
     joins_while_one_leaves_that_does_not_know_it(false);
 }
 
 /// LEAVE-5: the new node ignores answers to requests from before the departure.
 #[test]
-fn who_hears_anew_does_not_take_answers_to_what_it_asked_before() {
+fn a_node_that_starts_again_ignores_answers_to_earlier_questions() {
     joins_while_one_leaves_that_does_not_know_it(true);
 }
 

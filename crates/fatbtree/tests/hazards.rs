@@ -300,7 +300,7 @@ fn b6_no_write_is_lost_when_a_leaf_moves_right_after_a_split_or_a_merge() {
 /// The paper's servers stop when all their threads wait (section 3.4.1). Here a thousand requests wait for
 /// one leaf, and another leaf is served meanwhile.
 #[test]
-fn b5_any_number_of_requests_can_wait_for_a_leaf_and_hold_up_nobody_else() {
+fn b5_requests_that_wait_for_a_leaf_block_no_other_request() {
     let cluster = started(3, options(2));
     put_rows(&cluster);
     cluster.network().cut(SOURCE, RECEIVER);
@@ -333,7 +333,7 @@ fn b5_any_number_of_requests_can_wait_for_a_leaf_and_hold_up_nobody_else() {
 /// Lock coupling, locks on all copies, and splits in all leaves. The order of levels and PEs prevents cycles
 /// of waits.
 #[test]
-fn b3_the_papers_protocols_split_everywhere_at_once_without_a_circle_of_waits() {
+fn b3_the_papers_protocols_split_all_leaves_at_once_without_deadlock() {
     for seed in 0..12 {
         for protocol in [Protocol::BOpt, Protocol::IncOpt] {
             for placement in Placement::ALL {

@@ -366,7 +366,7 @@ fn check(hole: Option<Hole>) -> (usize, Vec<&'static str>) {
 }
 
 #[test]
-fn who_leaves_leaves_nothing_behind_in_any_order_of_events() {
+fn a_decommission_leaves_no_keys_behind_in_any_order_of_events() {
     let (states, broken) = check(None);
     println!("{states} states");
     assert!(broken.is_empty(), "broken: {broken:?}");
@@ -374,7 +374,7 @@ fn who_leaves_leaves_nothing_behind_in_any_order_of_events() {
 }
 
 #[test]
-fn each_hole_in_leaving_is_noticed() {
+fn each_fault_in_a_decommission_is_noticed() {
     for hole in HOLES {
         let (states, broken) = check(Some(hole));
         println!("{hole:?}: {states} states, {broken:?}");

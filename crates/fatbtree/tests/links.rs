@@ -223,7 +223,7 @@ fn a_call_that_was_under_way_when_the_node_came_is_made_again_and_nothing_is_dro
 }
 
 #[test]
-fn who_waits_for_an_answer_that_was_lost_is_told_by_the_end_of_its_connection() {
+fn a_wait_for_a_lost_answer_ends_with_its_connection() {
     one_of_four(|| {
         let (node, listener) = node();
         play(async {

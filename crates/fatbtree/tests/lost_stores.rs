@@ -256,7 +256,7 @@ fn a_confirmed_or_accepted_copy_starts_like_any_store_while_another_node_is_down
 }
 
 #[test]
-fn a_cluster_of_which_one_node_has_never_run_answers_for_nobodys_keys() {
+fn a_cluster_with_a_node_that_never_ran_refuses_its_keys() {
     let cluster = Cluster::new(2, options());
     for pe in [PeId(0), PeId(1)] {
         start(&cluster, pe, false);
@@ -334,7 +334,7 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 #[test]
-fn after_an_accepted_loss_every_key_has_one_owner_and_what_others_had_is_there() {
+fn after_an_accepted_loss_every_key_has_one_owner_and_other_keys_are_kept() {
     let (mut kept, mut gone) = (0, 0);
     for seed in seeds() {
         let cluster = Cluster::new(seed, options());

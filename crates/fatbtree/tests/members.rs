@@ -51,7 +51,7 @@ fn be_gone(cluster: &Cluster, pe: PeId) {
 
 /// MEMBERS-1: neither a list nor a restart brings a departed node back.
 #[test]
-fn who_has_left_is_let_in_by_no_list_and_no_restart() {
+fn a_decommissioned_node_is_refused_with_any_list_and_after_restarts() {
     let cluster = started(0);
     be_gone(&cluster, LAST);
     for is_started_anew in [false, true] {
@@ -86,7 +86,7 @@ fn an_older_list_is_refused_before_and_after_a_restart() {
 
 /// MEMBERS-2: all nodes learn that a newer list exists, also after a crash.
 #[test]
-fn all_hear_of_a_newer_list_those_too_that_were_away() {
+fn a_newer_list_reaches_all_nodes_also_after_an_absence() {
     let cluster = started(0);
     cluster.crash(LAST);
     go_by(&cluster, FIRST, 3, 30).expect("the first");
@@ -105,7 +105,7 @@ fn all_hear_of_a_newer_list_those_too_that_were_away() {
 /// MEMBERS-2: a list with a known version and other contents is refused, also by a node that has only heard
 /// of that version.
 #[test]
-fn a_list_that_was_changed_and_kept_its_version_is_refused_by_who_knows_another_or_has_heard_of_it() {
+fn a_changed_list_with_an_old_version_is_refused_by_all_nodes_that_know_it() {
     let cluster = started(0);
     go_by(&cluster, FIRST, 3, 30).expect("the first");
     assert_eq!(go_by(&cluster, FIRST, 3, 31), Err(ListError::Changed(3)), "it goes by another");
@@ -138,7 +138,7 @@ fn a_list_that_was_changed_and_kept_its_version_is_refused_by_who_knows_another_
 /// MEMBERS-3: a node must store the decommission message if the leaving node has recorded its store, even if
 /// the leaving node's list does not contain it.
 #[test]
-fn who_is_not_on_the_list_of_one_that_leaves_but_known_to_it_keeps_its_decommission_too() {
+fn a_node_known_but_not_listed_also_records_a_decommission() {
     let cluster = started(1);
     let new = cluster.spare().expect("there is one");
     let joined = cluster.clone();

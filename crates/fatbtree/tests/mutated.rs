@@ -9,6 +9,6 @@ mod mutate;
 mod node_wire;
 
 #[test]
-fn whatever_a_node_is_sent_is_messages_or_refused_and_nobody_comes_in_without_the_key() {
+fn any_bytes_to_a_node_are_messages_or_refused_and_need_the_key() {
     mutate::run_mutated(20_000, &node_wire::seeds(), node_wire::node_wire);
 }

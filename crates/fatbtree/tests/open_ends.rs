@@ -87,7 +87,7 @@ fn is_ended<T: std::fmt::Debug>(answered: Result<T, Error>, why: &str) -> bool {
 /// OPEN-2: a split does not wait for a client, even if it waits for a writer that waits for an idle
 /// transaction.
 #[test]
-fn who_changes_the_structure_does_not_wait_for_a_client() {
+fn a_structure_change_does_not_wait_for_a_client() {
     let (cluster, _) = started();
     let id = opened(&cluster);
     let coordinator = cluster.running(COORDINATOR);
@@ -169,7 +169,7 @@ fn a_step_that_is_at_work_when_the_time_is_over_is_the_last() {
 /// A lost connection to a node ends the idle transactions of that node's clients at once, and no others.
 /// Their locks are then free for other transactions.
 #[test]
-fn what_came_by_a_node_that_is_lost_ends_at_once_and_nothing_else() {
+fn transactions_of_a_lost_gateway_end_at_once_and_no_others() {
     let (cluster, locks) = started();
     let id = opened(&cluster);
     let coordinator = cluster.running(COORDINATOR);

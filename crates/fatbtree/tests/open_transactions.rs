@@ -404,7 +404,7 @@ fn run(plan: Plan) -> (Cluster, Shared, usize) {
 }
 
 #[test]
-fn what_clients_with_open_transactions_see_is_strictly_serializable_whatever_happens() {
+fn open_transactions_are_strictly_serializable_under_all_faults() {
     let (mut committed, mut unknown, mut ended, mut elsewhere, mut vanished, mut moved) = (0, 0, 0, 0, 0, 0);
     let mut here = 0;
     let (mut followed, mut splits, mut merges, mut readers, mut outdated) = (0, 0, 0, 0, 0);

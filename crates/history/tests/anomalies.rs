@@ -71,7 +71,7 @@ fn clean(history: &History, level: Level) {
 }
 
 #[test]
-fn g0_a_circle_of_overwrites() {
+fn g0_a_cycle_of_overwrites() {
     let history = committed(&[
         vec![append(1, 10), append(2, 11)],
         vec![append(1, 20), append(2, 21)],
@@ -98,7 +98,7 @@ fn g1b_a_read_of_an_intermediate_write() {
 }
 
 #[test]
-fn g1c_a_circle_of_information() {
+fn g1c_a_cycle_of_information_flow() {
     let history = committed(&[vec![append(1, 10), read(2, &[20])], vec![append(2, 20), read(1, &[10])]]);
     found(&history, Kind::G1c, &[0, 1]);
 }
@@ -162,7 +162,7 @@ fn g2_a_phantom_of_a_removed_key() {
 }
 
 #[test]
-fn a_removed_and_reinserted_key_is_pinned_down_by_what_else_was_seen() {
+fn a_reinserted_key_is_ordered_by_other_reads() {
     // k1 is inserted and removed twice. T5 read T2's write to k2, so its "absent" means T3's removal or a
     // later one, or T1's.
     let lives = |reader: Vec<Op>| {
@@ -200,7 +200,7 @@ fn a_lost_append_shows_as_reads_that_disagree() {
 }
 
 #[test]
-fn an_acknowledged_append_that_nobody_sees_is_missed_in_time() {
+fn an_acknowledged_append_that_no_read_shows_is_reported() {
     let history = one_by_one(&[vec![append(1, 10)], vec![append(1, 11)], vec![read(1, &[10])]]);
     clean(&history, Level::Serializable);
     let report = check(&history, Level::StrictSerializable);
@@ -233,7 +233,7 @@ fn a_stale_range_over_a_key_that_came_back_is_wrong_in_time() {
 }
 
 #[test]
-fn what_two_range_reads_did_not_show_makes_one_circle() {
+fn absent_rows_of_two_range_reads_make_one_cycle() {
     // T2 does not see k1, so it follows T1, which removed k1. T1 does not see k5, so it follows T3, which
     // removed k5. But T2 did not see T3's append to k6.
     let history = committed(&[
@@ -254,7 +254,7 @@ fn a_removal_that_no_read_shows_explains_an_absence() {
 }
 
 #[test]
-fn an_append_that_nobody_saw_comes_after_all_that_were_seen() {
+fn an_append_that_no_read_shows_is_ordered_after_the_others() {
     let history = committed(&[
         vec![append(1, 10), read(2, &[20])],
         vec![append(1, 11), append(2, 20)],
@@ -278,7 +278,7 @@ fn order_in_time_reaches_over_ends_in_between() {
 }
 
 #[test]
-fn an_unknown_end_counts_once_somebody_saw_it() {
+fn an_unknown_outcome_counts_as_committed_after_a_read_shows_it() {
     let seen = concurrent(&[
         (Status::Unknown, vec![read(2, &[]), append(1, 10)]),
         (Status::Committed, vec![read(1, &[]), append(2, 20)]),
@@ -309,7 +309,7 @@ fn a_transaction_sees_its_own_writes() {
 }
 
 #[test]
-fn garbage_is_told() {
+fn an_invalid_history_is_reported() {
     for wrong in [
         vec![append(1, 10), read(1, &[77, 10])],
         vec![append(1, 10), read(1, &[10, 10])],
@@ -327,7 +327,7 @@ fn a_history_with_equal_values_is_refused() {
 }
 
 #[test]
-fn the_shortest_circle_is_told() {
+fn the_shortest_cycle_is_reported() {
     // A cycle of four transactions, which contains a cycle of two.
     let history = committed(&[
         vec![read(1, &[]), append(4, 40)],

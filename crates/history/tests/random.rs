@@ -151,14 +151,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
     #[test]
-    fn serial_histories_are_never_accused(plans in plans(true, false, 1..40)) {
+    fn serial_histories_are_never_refused(plans in plans(true, false, 1..40)) {
         let history = interleave(&plans, &[], 4);
         let report = check(&history, Level::StrictSerializable);
         prop_assert!(report.is_clean(), "{}", report);
     }
 
     #[test]
-    fn without_removals_exactly_the_inexplicable_is_accused(
+    fn without_removals_exactly_the_wrong_histories_are_refused(
         plans in plans(false, true, 2..6),
         order in order(),
     ) {
@@ -170,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn with_removals_nothing_explicable_is_accused(plans in plans(true, true, 2..6), order in order()) {
+    fn with_removals_no_right_history_is_refused(plans in plans(true, true, 2..6), order in order()) {
         let history = interleave(&plans, &order, 4);
         for (level, in_time) in [(Level::Serializable, false), (Level::StrictSerializable, true)] {
             let report = check(&history, level);
@@ -180,7 +180,7 @@ proptest! {
 }
 
 #[test]
-fn with_removals_nearly_everything_inexplicable_is_accused() {
+fn with_removals_nearly_every_wrong_history_is_refused() {
     // Some non-serializable histories are not detected: the version that a range read saw of a removed key
     // may remain unknown. The seeds are fixed, so the count is fixed.
     use proptest::strategy::ValueTree;

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_reads_as_zero_when_the_file_grows_again() {
+    fn truncated_bytes_read_as_zero_when_the_file_grows_again() {
         for cut in [0, 5, B, B + 5] {
             let mut image = Image::default();
             image.write(0, &vec![7; 3 * B as usize]);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_discarded_reads_as_zero_and_needs_space_again() {
+    fn discarded_ranges_read_as_zero_and_need_space_again() {
         let mut image = Image::default();
         image.write(0, &vec![7; 3 * B as usize]);
         image.discard(B / 2, 100 * B);

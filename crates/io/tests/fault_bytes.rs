@@ -216,7 +216,7 @@ fn the_same_seed_gives_the_same_disk_and_leaves_the_first_alone() {
 }
 
 #[test]
-fn what_survived_a_crash_survives_the_next() {
+fn bytes_that_survived_a_crash_survive_the_next() {
     let fs = FaultFs::new();
     let file = create(&fs, "f");
     file.write_at(0, &sectors(50, 1)).unwrap();

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_an_open_latch_goes_on_when_it_is_let_go_and_has_taken_nothing() {
+    fn a_waiter_for_an_open_latch_continues_without_taking_it() {
         let latch = HybridLatch::new();
         latch.wait_until_open();
         latch.lock_exclusive();

@@ -103,7 +103,7 @@ fn spawn(shared: &Arc<Guarded>, run: impl FnOnce(&Guarded) + 'static) -> loom::t
 }
 
 #[test]
-fn what_validates_is_one_state() {
+fn a_validated_read_is_one_state() {
     model("optimistic reader, writer", 100, |shared| {
         let writer = spawn(&shared, locked_write);
         shared.step();
@@ -172,7 +172,7 @@ fn shared_and_exclusive_holders_exclude_each_other() {
 }
 
 #[test]
-fn nobody_sleeps_through_a_release() {
+fn a_release_wakes_every_waiter() {
     model("two writers that sleep", 100, |shared| {
         let other = spawn(&shared, short_write);
         short_write(&shared);
@@ -182,7 +182,7 @@ fn nobody_sleeps_through_a_release() {
 }
 
 #[test]
-fn who_waits_for_an_open_latch_is_woken_and_sees_what_its_holder_did() {
+fn a_waiter_for_an_open_latch_is_woken_and_sees_the_writes_of_its_holder() {
     model("holder, waiter that takes nothing", 20, |shared| {
         assert!(shared.latch.try_lock_exclusive());
         let waiter = spawn(&shared, |shared| {
@@ -216,7 +216,7 @@ fn a_writer_asleep_is_woken_by_the_last_reader() {
 }
 
 #[test]
-fn what_was_there_before_an_invalidation_is_not_mixed_with_what_comes_after() {
+fn reads_do_not_mix_states_around_an_invalidation() {
     const OLD: u64 = 1;
     const GONE: u64 = 0;
     const NEW: u64 = 2;

@@ -81,7 +81,7 @@ fn a_hold_of_a_page_latch_and_the_waits_for_it_have_one_name() {
 }
 
 #[test]
-fn who_wakes_the_sleepers_of_a_page_latch_is_named_even_if_its_hold_was_not_drawn() {
+fn the_thread_that_wakes_waiters_of_a_page_latch_is_named() {
     let _turn = turn();
     let latch = HybridLatch::new();
     let wait = || {
@@ -97,7 +97,7 @@ fn who_wakes_the_sleepers_of_a_page_latch_is_named_even_if_its_hold_was_not_draw
 }
 
 #[test]
-fn a_traced_mutex_tells_its_waits_and_holds_under_its_site() {
+fn a_traced_mutex_records_its_waits_and_holds_under_its_site() {
     static SITE: Site = Site::new("ledger");
     let _turn = turn();
     let mutex = TracedMutex::new(&SITE, 0);

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_say_who_and_what_to_do() {
+    fn messages_name_the_transaction_and_the_remedy() {
         let deadlock = LockError::Deadlock { victim: TxnId(9), cycle: vec![TxnId(4), TxnId(9)] };
         let text = deadlock.to_string();
         assert!(

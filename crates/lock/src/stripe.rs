@@ -392,7 +392,7 @@ mod tests {
     use azekura_base::TreeId;
 
     #[test]
-    fn heads_come_and_go_and_a_giant_gives_its_memory_back() {
+    fn lock_heads_are_reused_and_a_large_transaction_frees_its_memory() {
         let mut stripe = Stripe::new();
         let id = |n| LockId::table(TreeId(n));
         let requests: Vec<u32> = (0..5000)

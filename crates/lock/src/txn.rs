@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_what_was_put_at_every_size() {
+    fn finds_inserted_entries_at_every_size() {
         let mut locks = TxnLocks::new(0);
         for round in 0..2 {
             for n in 0..500 {

@@ -46,7 +46,7 @@ fn cross(
 }
 
 #[test]
-fn the_youngest_gives_way_whoever_closes_the_cycle() {
+fn the_youngest_transaction_of_a_cycle_is_the_victim() {
     for (first, second) in [(1, 2), (2, 1)] {
         let table = table();
         let (mut a, mut b) = (table.begin(TxnId(first)), table.begin(TxnId(second)));

@@ -95,7 +95,7 @@ fn w9_an_aborted_transaction_leaves_no_dependency() {
 }
 
 #[test]
-fn w8_who_locks_the_whole_table_depends_on_every_writer_of_it() {
+fn w8_a_table_lock_depends_on_every_writer_of_the_table() {
     let table = table();
     std::thread::scope(|s| {
         for lsn in 1..=8 {
@@ -115,7 +115,7 @@ fn w8_who_locks_the_whole_table_depends_on_every_writer_of_it() {
 }
 
 #[test]
-fn w8_who_reads_keys_after_a_lock_on_the_whole_table_depends_on_it() {
+fn w8_a_key_read_after_a_table_lock_depends_on_that_lock() {
     // The X holder requested no locks on the keys that it wrote, so the keys' slots have no LSN.
     let table = table();
     let mut writer = table.begin(TxnId(1));

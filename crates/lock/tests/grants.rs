@@ -375,7 +375,7 @@ fn a_holder_knows_which_gaps_it_has_closed() {
 }
 
 #[test]
-fn who_does_not_wait_is_refused_and_goes_on() {
+fn a_request_without_waiting_is_refused_and_the_transaction_continues() {
     let table = table();
     let (mut holder, mut other) = (table.begin(TxnId(1)), table.begin(TxnId(2)));
     table.lock_table(&mut holder, TREE, TableMode::IX).unwrap();
@@ -418,7 +418,7 @@ fn who_does_not_wait_is_refused_and_goes_on() {
 }
 
 #[test]
-fn a_timeout_names_who_was_in_the_way() {
+fn a_timeout_names_the_blocking_transaction() {
     let table = table();
     let (mut holder, mut waiter) = (table.begin(TxnId(1)), table.begin(TxnId(2)));
     table.detach(&mut holder);
@@ -451,7 +451,7 @@ fn a_timeout_names_who_was_in_the_way() {
 }
 
 #[test]
-fn the_dump_shows_every_lock_for_people() {
+fn the_dump_shows_every_lock() {
     let table = table();
     let (mut a, mut b) = (table.begin(TxnId(1)), table.begin(TxnId(2)));
     table.lock_table(&mut a, TREE, TableMode::IX).unwrap();

@@ -73,7 +73,7 @@ fn a_lock_is_handed_from_one_writer_to_the_next() {
 }
 
 #[test]
-fn two_readers_and_a_writer_all_get_their_turn() {
+fn two_readers_and_a_writer_all_get_the_lock() {
     model(Some(3), || {
         let table = table();
         let run = |table: &LockTable, txn: u64, mode: KeyMode| {

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_is_told_by_its_first_frame_of_the_programs_own_code() {
+    fn a_stack_is_named_by_its_first_frame_of_the_programs_own_code() {
         let frame = |function: &str| Place { function: function.into(), ..Place::default() };
         let frames =
             ["__gthread_mutex_lock", "std::mutex::lock", "Queue::pop", "serve", "start_thread"].map(frame);

@@ -319,7 +319,7 @@ mod tests {
     use azekura_trace::parts::session_info;
 
     #[test]
-    fn what_a_full_disk_does_not_take_is_counted_as_lost() {
+    fn events_refused_by_a_full_disk_are_counted_as_lost() {
         let directory = tempfile::tempdir().unwrap();
         let area = Area::create(&tempfile::tempfile().unwrap(), Layout::new(2)).unwrap();
         let info = session_info(&Options::default()).unwrap();

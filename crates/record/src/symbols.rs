@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_mapped_or_not_there_has_its_address_for_a_name() {
+    fn an_unmapped_address_is_its_own_name() {
         let gone = Module { base: 0x1000, len: 0x1000, offset: 0, path: "/nowhere/at all".into() };
         let rubbish = Module { path: "/proc/self/status".into(), ..gone.clone() };
         // Shared memory of PostgreSQL: reading `/dev/zero` would not end.

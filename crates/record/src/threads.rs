@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_told_by_a_name_of_its_own_whatever_it_begins_with() {
+    fn a_thread_with_a_name_of_its_own_keeps_it() {
         let threads =
             [("server-of-long-", 1), ("flush-1", 2), ("flush-2", 2), ("s", 2), ("server-of-long-", 2)];
         assert_eq!(operations(&threads, &HashMap::new()), ["main", "flush", "flush", "s", RUST]);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_of_a_runtime_without_a_name_is_told_by_its_first_function() {
+    fn an_unnamed_runtime_thread_is_named_by_its_first_function() {
         let own = |name: &str| Name { name: name.into(), file: "server.rs".into(), line: 3 };
         let beginnings = HashMap::from([(2, own("accept")), (3, own("flush")), (4, own("nothing"))]);
         let threads = [("server-of-long-", 1), ("server-of-long-", 2), ("server-of-long-", 2), ("x", 2)];

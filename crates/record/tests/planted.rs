@@ -300,12 +300,12 @@ fn locks_without_names_are_named_by_the_line_that_made_them() {
 }
 
 #[test]
-fn a_lock_that_the_work_does_not_need_is_not_accused() {
+fn a_lock_that_the_work_does_not_need_is_not_named() {
     judge(11);
 }
 
 #[test]
-fn a_lock_that_is_met_often_and_held_for_nothing_is_not_accused() {
+fn a_lock_that_is_taken_often_and_held_briefly_is_not_named() {
     judge(12);
 }
 

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_threads_count_side_by_side_adds_up_and_is_forgotten_once() {
+    fn concurrent_counts_add_up_and_are_reset_once() {
         let counters = Counters::new();
         let count = |at: usize| {
             std::thread::scope(|s| {

@@ -182,7 +182,7 @@ mod tests {
 
     /// Silent connections do not delay others, and a connection beyond the maximum replaces the oldest.
     #[test]
-    fn silent_connections_delay_nobody_and_beyond_the_limit_the_oldest_goes() {
+    fn silent_connections_delay_no_client_and_beyond_the_limit_the_oldest_is_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.set_nonblocking(true).expect("a socket");
         let address = listener.local_addr().expect("it listens");

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_reaches_those_who_watch_the_key_and_no_others() {
+    fn a_change_notifies_the_watchers_of_the_key_only() {
         let watches = Watches::default();
         let (a, b) = (Changed::default(), Changed::default());
         watches.register(b"x", &a);

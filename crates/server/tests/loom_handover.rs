@@ -84,7 +84,7 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
 }
 
 #[test]
-fn a_reactor_that_was_left_is_driven_by_who_needs_it_or_is_its_threads_again() {
+fn an_offered_reactor_is_taken_by_another_thread_or_reclaimed() {
     model(|| {
         let slot = ReactorSlot::new();
         let other = slot.clone();
@@ -109,7 +109,7 @@ fn a_reactor_that_was_left_is_driven_by_who_needs_it_or_is_its_threads_again() {
 }
 
 #[test]
-fn who_left_a_reactor_may_wait_for_what_is_posted_to_it() {
+fn a_thread_may_wait_for_messages_of_its_parked_reactor() {
     model(|| {
         let slot = ReactorSlot::new();
         let (other, lock) = (slot.clone(), Arc::new(WaitWord::new(0)));
@@ -131,7 +131,7 @@ fn who_left_a_reactor_may_wait_for_what_is_posted_to_it() {
 }
 
 #[test]
-fn an_event_for_a_connection_that_is_away_is_not_slept_over() {
+fn an_event_for_a_checked_out_connection_is_not_lost() {
     model(|| {
         let slot = ReactorSlot::new();
         let other = slot.clone();

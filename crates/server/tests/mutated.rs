@@ -9,6 +9,6 @@ mod mutate;
 mod requests;
 
 #[test]
-fn whatever_is_sent_is_requests_or_refused_and_the_same_in_any_pieces() {
+fn any_bytes_are_requests_or_refused_and_the_same_in_any_pieces() {
     mutate::run_mutated(50_000, &requests::seeds(), requests::requests);
 }

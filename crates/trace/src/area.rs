@@ -508,7 +508,7 @@ mod tests {
     use crate::ring::{Consumer, Producer};
 
     #[test]
-    fn what_one_mapping_pushes_another_takes() {
+    fn one_mapping_receives_the_entries_of_another() {
         let file = tempfile::tempfile().unwrap();
         let layout = Layout::new(5);
         assert_eq!((layout.ring_events, layout.slots), (8, MOST_SLOTS));

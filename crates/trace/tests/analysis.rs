@@ -158,7 +158,7 @@ fn inner_operations_are_part_of_outer_ones_and_the_total_counts_the_outermost() 
 }
 
 #[test]
-fn what_is_timed_by_lot_stands_for_the_others_and_waits_stand_for_themselves() {
+fn sampled_executions_are_scaled_and_waits_are_not() {
     let weight = |mut script: Script, flags| {
         script.events.last_mut().expect("an enter").flags = flags;
         script
@@ -212,7 +212,7 @@ fn what_was_under_way_at_the_borders_is_no_execution() {
 }
 
 #[test]
-fn sites_of_one_line_are_one_and_their_instances_are_told() {
+fn sites_of_one_line_are_merged_and_their_instances_are_distinguished() {
     let script = Script::default()
         .enter(0, 1)
         .anchor(0, 0)
@@ -277,7 +277,7 @@ fn a_holder_in_no_operation_is_named_by_its_thread() {
 }
 
 #[test]
-fn who_waits_for_another_threads_flush_waits_for_that_thread() {
+fn a_wait_for_a_flush_is_a_wait_for_the_flushing_thread() {
     let committer =
         Script::default().anchor(0, 0).enter(0, 1).begin_for(100, 1, 1, Log, 2).end(300, 1, 1).exit(400);
     let leader = Script::default().anchor(0, 0).enter(50, 1).begin(60, 2, 0, Device).end(290, 2, 0).exit(310);
@@ -292,7 +292,7 @@ fn who_waits_for_another_threads_flush_waits_for_that_thread() {
 }
 
 #[test]
-fn the_kernels_records_tell_preempted_from_blocked() {
+fn kernel_records_distinguish_preempted_from_blocked() {
     let off = |begin_ns, end_ns, preempted| OffCpu { begin_ns, end_ns, preempted };
     // Thread 1 waits from 100 to 300 and is off its processor from 400 to 700 and from 700 to 750.
     let waiter = Script::default()
@@ -511,7 +511,7 @@ fn waits_after_which_the_thread_waits_again_without_the_lock_are_in_vain() {
 }
 
 #[test]
-fn a_herd_and_waiters_that_spin_are_told() {
+fn a_thundering_herd_and_spinning_waiters_are_reported() {
     let told = |burnt, vain| {
         let site = "gate".to_owned();
         let (is_limit, holder_off_cpu) = (false, false);

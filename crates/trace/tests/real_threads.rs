@@ -172,7 +172,7 @@ fn cpu_time_of_operations_is_that_of_the_thread_clock() {
 }
 
 #[test]
-fn who_spins_burns_cpu_while_waiting() {
+fn a_spinning_waiter_uses_cpu_time() {
     let _turn = turn();
     let analysis = record(1, |_| {
         for _ in 0..20 {

@@ -88,7 +88,7 @@ fn off_records_nothing_and_a_guard_across_the_border_is_no_event() {
 }
 
 #[test]
-fn what_begins_while_suspended_is_not_recorded_and_what_had_begun_is_told_to_its_end() {
+fn a_suspension_records_ends_of_open_operations_and_no_new_ones() {
     let _turn = turn();
     let options = Options { hold_sampling: 1, operation_sampling: 1, ..Options::default() };
     let trace = record(options, || {
@@ -148,7 +148,7 @@ fn a_suspended_recording_can_be_stopped_and_its_suspension_is_not_the_next_ones(
 
 /// Every span that began before a suspension has its end, with more threads than processors.
 #[test]
-fn threads_that_are_caught_by_a_suspension_leave_nothing_open() {
+fn a_suspension_leaves_no_operation_open() {
     let _turn = turn();
     let options = Options { operation_sampling: 1, ring_events: 1 << 16, ..Options::default() };
     let trace = record(options, || {
@@ -200,7 +200,7 @@ fn one_recording_at_a_time() {
 }
 
 #[test]
-fn t2_a_ring_that_nobody_drains_counts_every_lost_event() {
+fn t2_a_full_ring_without_a_collector_counts_every_lost_event() {
     let _turn = turn();
     let options = Options { ring_events: 64, drain_every: None, cpu: CpuTime::Off, ..Options::default() };
     let trace = record(options, || (0..1000).for_each(|i| mark(&CACHE, i)));
@@ -210,7 +210,7 @@ fn t2_a_ring_that_nobody_drains_counts_every_lost_event() {
 }
 
 #[test]
-fn t2_what_is_delivered_and_what_is_lost_is_all_there_was() {
+fn t2_delivered_and_lost_events_add_up_to_all_events() {
     let _turn = turn();
     let options = Options { ring_events: 256, cpu: CpuTime::Off, ..Options::default() };
     let trace = record(options, || {
@@ -312,7 +312,7 @@ fn a_file_that_cannot_take_the_head_is_no_start() {
 }
 
 #[test]
-fn a_file_that_fails_later_ends_the_recording_and_stop_tells_why() {
+fn a_file_that_fails_later_ends_the_recording_and_stop_returns_the_error() {
     let _turn = turn();
     let dir = tempfile::tempdir().unwrap();
     let pipe = dir.path().join("pipe");
@@ -333,7 +333,7 @@ fn a_file_that_fails_later_ends_the_recording_and_stop_tells_why() {
 }
 
 #[test]
-fn holds_are_drawn_by_lot_or_recorded_after_a_wait() {
+fn holds_are_sampled_or_recorded_after_a_wait() {
     let _turn = turn();
     let sampled = azekura_trace::event::SAMPLED;
     let options = Options { hold_sampling: 16, ..Options::default() };
@@ -377,7 +377,7 @@ fn t5_anchors_tell_the_thread_clock_and_every_sleep_starts_a_segment() {
 /// The timed executions of short operations represent all executions, and every wait is recorded. (Tests in
 /// `stride` check the number of timed executions.)
 #[test]
-fn executions_left_out_are_stood_for_and_every_wait_in_them_is_there() {
+fn unsampled_executions_are_represented_and_their_waits_are_recorded() {
     let _turn = turn();
     // On a slow machine more executions are timed, and the collector may be late: no event may be lost.
     let trace = record(Options { ring_events: 1 << 17, ..Options::default() }, || {
@@ -418,7 +418,7 @@ fn executions_left_out_are_stood_for_and_every_wait_in_them_is_there() {
 
 /// A hold contains its operation, so it does not cause events of executions that are not timed.
 #[test]
-fn a_hold_tells_its_operation_and_makes_no_other_event() {
+fn a_hold_records_its_operation_and_no_other_event() {
     const EXECUTIONS: u64 = 20_000;
     let _turn = turn();
     let options =

@@ -63,7 +63,7 @@ fn the_text_has_the_papers_tables_and_what_to_think_of_them() {
 }
 
 #[test]
-fn t2_losses_and_cuts_are_shouted() {
+fn t2_lost_events_and_cut_traces_are_reported_first() {
     let mut trace = sample();
     trace.threads[0].lost = 11;
     trace.ending = Ending::CutShort { offset: 4711 };
@@ -367,7 +367,7 @@ fn machine(seed: u64, free: Vec<u32>) -> Trace {
 }
 
 #[test]
-fn equal_machines_with_other_dice_seldom_differ() {
+fn equal_machines_with_other_random_seeds_seldom_differ() {
     let options = ReportOptions { format: Format::Json, ..ReportOptions::default() };
     let traces: Vec<Trace> = (1..=41).map(|seed| machine(seed * 0x9e37_79b9, vec![])).collect();
     let mut false_alarms = 0;
@@ -383,7 +383,7 @@ fn equal_machines_with_other_dice_seldom_differ() {
 }
 
 #[test]
-fn a_difference_is_told_from_noise() {
+fn a_difference_is_distinguished_from_noise() {
     let options = ReportOptions { format: Format::Json, ..ReportOptions::default() };
     let rows = |before: &Trace, after: &Trace| -> serde_json::Value {
         let mut out = Vec::new();

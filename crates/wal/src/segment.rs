@@ -583,7 +583,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_back_and_strangers_are_not() {
+    fn segment_names_round_trip_and_other_names_are_refused() {
         assert_eq!(parse_segment(&segment_name(0xbeef)), Some(0xbeef));
         assert_eq!(parse_segment(&segment_name(u64::MAX)), Some(u64::MAX));
         for stranger in

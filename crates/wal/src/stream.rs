@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn w11_whatever_was_admitted_before_and_during_a_flush_has_a_place() {
+    fn w11_records_admitted_before_and_during_a_flush_have_space() {
         // Small flushes come first, so that the full ones reach the segments' ends at different offsets.
         for small in 0..12 {
             let (stream, buffers, horizon) = stream_on_a_full_disk(0);

@@ -359,7 +359,7 @@ fn a_replay_finds_a_record_at_the_very_end_or_start_of_a_segment() {
 }
 
 #[test]
-fn trim_keeps_the_record_it_is_told() {
+fn trim_keeps_the_given_record() {
     for below in [15, 16, 17, 32, 33] {
         let fs = FaultFs::new();
         let wal = sixteen_to_a_segment(&fs);

@@ -207,7 +207,7 @@ fn crash_and_recover(
 }
 
 #[test]
-fn the_power_may_go_at_any_io() {
+fn a_power_loss_at_any_io_is_recovered() {
     for protocol in protocols() {
         for (log_buffers, streams, seed) in [(1, 1, 1000), (3, 2, 1001), (4, 4, 1003)] {
             let mut cut = 1;

@@ -186,7 +186,7 @@ fn the_very_last_chunk_may_be_torn_without_a_witness() {
 }
 
 #[test]
-fn a_closed_log_testifies_to_its_very_last_chunk() {
+fn a_closed_log_detects_damage_of_its_last_chunk() {
     for streams in [1, 2] {
         let fs = FaultFs::new();
         let wal = create(&fs, small(2, streams));

@@ -40,7 +40,7 @@ fn w1_idle_log_buffer_does_not_hold_the_horizon() {
 }
 
 #[test]
-fn w2_a_commit_pushes_out_the_records_of_an_open_transaction() {
+fn w2_a_commit_flushes_the_records_of_an_open_transaction() {
     for (protocol, background) in protocols().into_iter().flat_map(|p| [(p, false), (p, true)]) {
         let fs = FaultFs::new();
         let max_delay = Duration::from_secs(3600);
@@ -54,7 +54,7 @@ fn w2_a_commit_pushes_out_the_records_of_an_open_transaction() {
 }
 
 #[test]
-fn w3_a_record_that_nobody_asks_for_becomes_durable_by_itself() {
+fn w3_a_record_without_a_request_becomes_durable() {
     for (protocol, (log_buffers, streams)) in protocols().into_iter().flat_map(|p| [(p, (1, 1)), (p, (4, 2))])
     {
         let max_delay = Duration::from_millis(2);
@@ -112,7 +112,7 @@ fn w4_the_horizon_waits_for_the_slowest_log() {
 }
 
 #[test]
-fn w5_what_is_above_the_cut_is_void_for_ever() {
+fn w5_records_above_the_cut_are_never_replayed() {
     let fs = FaultFs::new();
     let wal = create(&fs, small(2, 2));
     let acknowledged = append(&wal, 0, 1);
@@ -224,11 +224,11 @@ fn wait_for_prepared_segments(wal: &Wal, count: u64) {
 }
 
 #[test]
-fn w10_everybody_who_waits_hears_of_the_failure() {
-    protocols().into_iter().for_each(everybody_who_waits_hears_of_the_failure);
+fn w10_every_waiter_gets_the_failure() {
+    protocols().into_iter().for_each(every_waiter_gets_the_failure);
 }
 
-fn everybody_who_waits_hears_of_the_failure(protocol: LogProtocol) {
+fn every_waiter_gets_the_failure(protocol: LogProtocol) {
     let mut failures = 0;
     for first_failing_io in 36..44 {
         let fs = FaultFs::new();

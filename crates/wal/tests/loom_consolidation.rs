@@ -118,7 +118,7 @@ fn a_slot_serves_one_group_after_the_other() {
 }
 
 #[test]
-fn a_group_that_finds_no_room_hears_so_and_draws_nothing() {
+fn a_group_without_buffer_space_is_refused_and_draws_no_lsn() {
     model(2, || {
         let log = Log::of(SerialBuffer::with_groups_always(12));
         for body in [b'w', b'x', b'y', b'z'] {

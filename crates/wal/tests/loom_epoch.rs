@@ -68,7 +68,7 @@ fn model(bound: usize, f: impl Fn() + Sync + Send + 'static) {
 }
 
 #[test]
-fn what_is_published_is_durable_in_every_stream() {
+fn a_published_epoch_is_durable_in_every_stream() {
     model(3, || {
         let log = Log::new();
         let other = log.clone();
@@ -133,7 +133,7 @@ fn an_epoch_does_not_end_before_the_last_one_is_published() {
 }
 
 #[test]
-fn a_failure_wakes_who_waits_for_an_epoch() {
+fn a_failure_wakes_the_waiters_for_an_epoch() {
     model(3, || {
         let log = Log::new();
         let lsn = log.append(0);

@@ -138,7 +138,7 @@ fn three_committers_of_two_log_buffers_all_return() {
 }
 
 #[test]
-fn w2_a_record_that_nobody_waits_for_goes_with_a_later_commit() {
+fn w2_a_record_without_a_waiter_is_flushed_with_a_later_commit() {
     model(3, || {
         let log = Log::new(2);
         let other = log.clone();
@@ -155,7 +155,7 @@ fn w2_a_record_that_nobody_waits_for_goes_with_a_later_commit() {
 }
 
 #[test]
-fn an_heir_with_nothing_to_do_passes_the_wake_up_on() {
+fn the_next_leader_without_work_wakes_another() {
     model(3, || {
         let gate = Arc::new(CommitGate::new());
         let needed = Arc::new(loom::sync::atomic::AtomicBool::new(true));
@@ -179,7 +179,7 @@ fn an_heir_with_nothing_to_do_passes_the_wake_up_on() {
 }
 
 #[test]
-fn a_failure_wakes_who_sleeps() {
+fn a_failure_wakes_sleeping_committers() {
     model(3, || {
         let gate = Arc::new(CommitGate::new());
         let failed = Arc::new(loom::sync::atomic::AtomicBool::new(false));
@@ -228,7 +228,7 @@ fn committers_that_wait_for_each_other_all_return() {
 }
 
 #[test]
-fn a_guardian_without_other_committers_leads_alone() {
+fn a_commit_thread_without_other_committers_leads_alone() {
     model(2, || {
         let log = Log::with_gate(1, CommitGate::with_unlimited_delay());
         let other = log.clone();
@@ -392,7 +392,7 @@ fn a_ticket_is_waited_for_beside_a_committer_that_leads() {
 }
 
 #[test]
-fn a_failure_wakes_who_follows() {
+fn a_failure_wakes_followers() {
     model(3, || {
         let gate = Arc::new(CommitGate::new());
         let failed = Arc::new(loom::sync::atomic::AtomicBool::new(false));

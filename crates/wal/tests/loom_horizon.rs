@@ -78,7 +78,7 @@ fn w1_the_horizon_covers_only_what_is_durable() {
 }
 
 #[test]
-fn what_came_in_during_a_flush_keeps_its_log_buffer_busy() {
+fn records_appended_during_a_flush_keep_their_log_buffer_busy() {
     loom::model(|| {
         let log = Log::new();
         log.append(0);

@@ -95,7 +95,7 @@ impl Log {
 }
 
 #[test]
-fn what_is_below_the_horizon_is_on_disk_as_a_record_or_a_gap() {
+fn every_lsn_below_the_horizon_is_on_disk_as_a_record_or_a_gap() {
     loom::model(|| {
         let log = Log::new();
         let other = log.clone();
@@ -158,7 +158,7 @@ fn w7_a_page_that_log_buffers_with_ranges_change_in_turn_never_goes_back() {
 }
 
 #[test]
-fn w8_who_got_a_lock_comes_after_the_commit_that_let_go_of_it() {
+fn w8_a_commit_follows_the_commit_that_released_its_lock() {
     loom::model(|| {
         let log = Log::new();
         let other = log.clone();

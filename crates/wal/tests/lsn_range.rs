@@ -108,7 +108,7 @@ fn w1_a_log_buffer_with_nothing_to_log_has_no_range_that_holds_others() {
 }
 
 #[test]
-fn w2_a_commit_pushes_out_an_open_range_below_it() {
+fn w2_a_commit_flushes_an_open_range_below_it() {
     for protocol in ranged() {
         let wal = log(&FaultFs::new(), protocol, 64);
         let first = open_a_range(&wal);

@@ -110,7 +110,7 @@ fn epochs_end_by_themselves_and_rest_when_nothing_is_logged() {
 }
 
 #[test]
-fn a_log_that_closes_lets_nobody_wait() {
+fn a_closing_log_releases_all_waiters() {
     for protocol in protocols() {
         let wal = create(&FaultFs::new(), WalOptions { protocol, background: true, ..small(2, 2) });
         std::thread::scope(|s| {
@@ -158,7 +158,7 @@ fn assert_one_write_each_and_nobody_woken(work: impl Fn(&Arc<Wal>, u64)) {
 }
 
 #[test]
-fn commits_whose_tickets_are_quiet_are_one_write_of_who_waits_for_them() {
+fn commits_with_quiet_tickets_are_one_write_of_their_waiter() {
     assert_one_write_each_and_nobody_woken(|wal, n| {
         let tickets: Vec<_> = (0..10)
             .map(|i| wal.append(log_buffer(0), &body(i, n, 12)).expect("appends"))

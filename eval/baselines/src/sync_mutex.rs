@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_mutex_is_refused_to_whoever_only_tries() {
+    fn try_lock_of_a_held_mutex_fails() {
         let mutex = SyncMutex::new(&SITE, ());
         let held = mutex.lock();
         assert!(mutex.try_lock().is_none());

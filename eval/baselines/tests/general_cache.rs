@@ -30,7 +30,7 @@ fn with_policy<K: std::hash::Hash + Eq, V>(capacity: usize, policy: Policy) -> C
 }
 
 #[test]
-fn what_is_inserted_is_found_and_what_is_removed_is_not() {
+fn inserted_keys_are_found_and_removed_keys_are_not() {
     let cache: Cache<u32, String> = Cache::new(100);
     for key in 0..100 {
         drop(cache.insert(key, key.to_string()).unwrap());
@@ -74,7 +74,7 @@ fn g6_when_all_entries_are_borrowed_an_insertion_gives_key_and_value_back() {
 }
 
 #[test]
-fn g6_a_cache_told_to_wait_waits_until_a_borrow_ends() {
+fn g6_a_waiting_cache_waits_until_a_borrow_ends() {
     let options = CacheOptions { when_all_pinned: WhenAllPinned::Wait, ..CacheOptions::default() };
     let cache: Cache<u32, u32> = Cache::with(1, options, Default::default()).unwrap();
     let held = cache.insert(1, 1).unwrap();

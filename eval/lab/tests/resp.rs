@@ -51,7 +51,7 @@ fn cluster() -> Vec<Server> {
 }
 
 #[test]
-fn sessions_go_by_all_doors_of_a_cluster_and_lose_nothing() {
+fn sessions_use_all_nodes_of_a_cluster_and_lose_nothing() {
     let (nodes, dir) = (cluster(), tempfile::tempdir().unwrap());
     let doors: Vec<_> = nodes.iter().map(|node| node.address().tcp().unwrap()).collect();
     let checks: [fn(&dyn Engine, &Path); 3] = [

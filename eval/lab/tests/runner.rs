@@ -440,7 +440,7 @@ fn an_engine_that_lacks_what_a_workload_needs_is_left_out_of_it_and_that_is_no_f
 }
 
 #[test]
-fn a_failure_tells_the_engines_own_reason() {
+fn a_failure_has_the_reason_of_the_engine() {
     let dir = tempfile::tempdir().unwrap();
     let (outcome, _) = run_one(Fault::Breaks, &plan(dir.path(), "u1"));
     let text = outcome.failures[0].to_string();

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_woken_goes_before_who_has_used_its_time() {
+    fn a_woken_thread_runs_before_a_thread_that_used_its_slice() {
         let mut processors = Processors::new(1, 10);
         assert!(matches!(processors.wants(0, None, 0, None), Wish::Granted(_)));
         assert_eq!(processors.wants(1, None, 1, None), Wish::Waits { instead_of: None });

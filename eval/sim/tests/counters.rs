@@ -68,7 +68,7 @@ fn a_line_that_is_to_cost_nothing_slows_nobody_and_one_that_is_not_there_is_an_e
 }
 
 #[test]
-fn g10_who_stops_adding_to_a_counter_or_drawing_a_number_holds_up_nobody() {
+fn g10_a_stop_in_a_counter_or_a_number_draw_blocks_no_thread() {
     let stopped = stop_everywhere_under(1..20, || {
         let (sequence, counter) = (Arc::new(Sequence::default()), Arc::new(StripedCounter::new()));
         let mut scene = Scene::new();
@@ -93,7 +93,7 @@ fn g10_who_stops_adding_to_a_counter_or_drawing_a_number_holds_up_nobody() {
 
 /// An access to an empty slice touches no line, because another block may begin there.
 #[test]
-fn who_touches_nothing_touches_no_line() {
+fn a_thread_without_accesses_touches_no_line() {
     let mut simulation = Simulation::new(Rc::new(Profile::t2()), 1, 1);
     simulation.thread(|| {
         let block = [0_u8; 64];

@@ -67,7 +67,7 @@ const WORK: [(&str, Work); 4] = [
 ];
 
 #[test]
-fn g10_who_stops_in_a_hit_an_insertion_or_a_removal_holds_nobody_up() {
+fn g10_a_stop_in_a_hit_an_insertion_or_a_removal_blocks_no_thread() {
     for policy in POLICIES {
         for (name, work) in WORK {
             let stopped = stop_everywhere_under(1..4, || scene(policy, work));
@@ -78,7 +78,7 @@ fn g10_who_stops_in_a_hit_an_insertion_or_a_removal_holds_nobody_up() {
 }
 
 #[test]
-fn cache_2_everybody_gets_the_value_of_its_key_in_random_schedules() {
+fn cache_2_every_thread_gets_the_value_of_its_key_in_random_schedules() {
     for policy in POLICIES {
         at_random(200, 1, || scene(policy, all_of_it))
             .unwrap_or_else(|failure| panic!("{policy:?}: {failure}"));

@@ -85,7 +85,7 @@ fn scene(first: fn(&Halves), others: fn(&Halves)) -> Scene {
 }
 
 #[test]
-fn g10_whoever_stops_with_the_latch_or_on_its_way_to_it_holds_up_nobody_who_only_tries() {
+fn g10_a_stop_with_or_before_the_latch_blocks_no_try() {
     for first in [Halves::write, Halves::read_shared, Halves::try_everything] {
         let stopped = stop_everywhere_under(1..40, || scene(first, Halves::try_everything)).unwrap();
         assert!(stopped.accesses >= 10 && stopped.was_in("latch.rs"), "{stopped:?}");
@@ -93,7 +93,7 @@ fn g10_whoever_stops_with_the_latch_or_on_its_way_to_it_holds_up_nobody_who_only
 }
 
 #[test]
-fn g10_an_optimistic_reader_that_stops_holds_up_nobody() {
+fn g10_a_stopped_optimistic_reader_blocks_no_thread() {
     let read = |halves: &Halves| assert!(halves.read().is_none_or(is_whole));
     for others in [Halves::write, Halves::read_shared] {
         stop_everywhere_under(1..40, || scene(read, others)).unwrap();
@@ -101,7 +101,7 @@ fn g10_an_optimistic_reader_that_stops_holds_up_nobody() {
 }
 
 #[test]
-fn g10_whoever_stops_with_the_latch_holds_up_those_who_take_it_and_the_test_says_so() {
+fn g10_a_stop_with_the_latch_blocks_its_takers_and_is_detected() {
     for (first, others) in [
         (Halves::write as fn(&Halves), Halves::write as fn(&Halves)),
         (Halves::write, Halves::read_shared),

@@ -67,14 +67,14 @@ const OTHER_READ: Work = |table, locks| {
 };
 
 #[test]
-fn g10_who_stops_with_an_intent_holds_up_no_intent_and_with_a_key_no_key_of_another_stripe() {
+fn g10_a_stop_with_an_intent_blocks_no_intent_and_with_a_key_no_other_stripe() {
     let stopped = stop_everywhere_under(1..40, || transactions(INTENT, INTENT)).unwrap();
     assert!(stopped.accesses >= 20 && stopped.was_in("table.rs"), "{stopped:?}");
     stop_everywhere_under(1..40, || transactions(KEY_WRITE, OTHER_READ)).unwrap();
 }
 
 #[test]
-fn g10_who_stops_with_an_intent_holds_up_who_locks_the_table_and_with_a_key_who_locks_it() {
+fn g10_a_stop_with_an_intent_blocks_table_locks_and_with_a_key_its_lock() {
     for (first, others) in [(INTENT, WHOLE), (KEY_WRITE, KEY_WRITE)] {
         let why = stop_everywhere_under(1..40, || transactions(first, others)).unwrap_err();
         assert!(why.contains("no thread can continue"), "{why}");
@@ -121,13 +121,13 @@ fn search(scene: impl Fn() -> Scene) -> Result<(), Box<Failure>> {
 }
 
 #[test]
-fn writers_of_a_key_come_one_after_another() {
+fn writers_of_a_key_are_serialized() {
     search(|| adding(3, |table, locks, _| table.lock_key(locks, TREE, KEY, KeyMode::UPDATE).map(drop)))
         .unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 #[test]
-fn of_two_readers_that_both_want_to_write_one_gives_way() {
+fn two_readers_that_upgrade_have_one_deadlock_victim() {
     search(|| {
         adding(2, |table, locks, _| {
             table.lock_key(locks, TREE, KEY, KeyMode::READ)?;
@@ -162,7 +162,7 @@ fn a_scan_by_a_range_excludes_writers_and_of_two_that_want_to_write_one_gives_wa
 }
 
 #[test]
-fn of_transactions_that_wait_in_a_circle_one_gives_way() {
+fn a_deadlock_has_one_victim() {
     const KEYS: [KeyRef<'static>; 3] = [KEY, OTHER, KeyRef::End];
     search(|| {
         adding(3, |table, locks, thread| {

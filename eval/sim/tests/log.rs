@@ -70,7 +70,7 @@ fn appending(protocol: LogProtocol, worker_of: fn(usize) -> usize, then: fn(&Wal
 }
 
 #[test]
-fn g10_who_stops_in_an_append_holds_up_no_append_of_another_worker_and_nobody_who_looks() {
+fn g10_a_stop_in_an_append_blocks_no_other_log_buffer_and_no_horizon_read() {
     let scene = || appending(LogProtocol::PWal, |thread| thread, |_| ());
     let stopped = stop_everywhere_under(1..10, scene).unwrap();
     assert!(stopped.accesses >= 30, "{stopped:?}");
@@ -78,7 +78,7 @@ fn g10_who_stops_in_an_append_holds_up_no_append_of_another_worker_and_nobody_wh
 }
 
 #[test]
-fn g10_who_stops_in_an_append_holds_up_its_worker_and_those_who_wait_for_durability() {
+fn g10_a_stop_in_an_append_blocks_its_log_buffer_and_durability_waits() {
     let one_worker = || appending(LogProtocol::PWal, |_| 0, |_| ());
     let durability =
         || appending(LogProtocol::PWal, |thread| thread, |log| log.make_durable(Lsn::MAX).unwrap());
@@ -139,7 +139,7 @@ impl Parts {
 }
 
 #[test]
-fn g10_who_stops_ending_or_publishing_an_epoch_holds_up_nobody_who_does_so_too() {
+fn g10_a_stop_in_an_epoch_end_blocks_no_other_epoch_end() {
     let scene = || {
         let parts = Parts::new();
         let mut scene = Scene::new();
@@ -213,7 +213,7 @@ fn committing(protocol: LogProtocol) -> Scene {
 }
 
 #[test]
-fn what_is_acknowledged_is_durable_in_random_schedules_of_three_committers() {
+fn acknowledged_commits_are_durable_in_random_schedules_of_three_committers() {
     let epoch = LogProtocol::Epoch { interval: LogProtocol::SILO_EPOCH };
     for protocol in [LogProtocol::PWal, LogProtocol::Serial, epoch] {
         at_random(100, 1, || committing(protocol)).unwrap_or_else(|failure| panic!("{protocol}: {failure}"));

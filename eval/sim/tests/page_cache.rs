@@ -87,7 +87,7 @@ const OPERATIONS: [(&str, Work); 4] = [
 ];
 
 #[test]
-fn g10_who_stops_for_ever_at_any_access_in_the_pool_holds_nobody_up() {
+fn g10_a_stop_at_any_access_in_the_pool_blocks_no_thread() {
     for policy in POLICIES {
         for (name, work) in OPERATIONS {
             let stopped = stop_everywhere(|| scene(policy, work));
@@ -129,7 +129,7 @@ fn g10_the_same_test_fails_on_a_table_under_a_lock() {
 
 /// Changes are made under a page's latch, so a stopped thread blocks the threads that latch the same page.
 #[test]
-fn g10_who_stops_with_a_page_latched_holds_up_only_those_who_latch_it() {
+fn g10_a_stop_with_a_page_latch_blocks_only_threads_that_latch_the_page() {
     let scene = |same_page: bool| {
         let pool = pool(Policy::TwoRings);
         let mut scene = Scene::new();

@@ -100,7 +100,7 @@ fn a_recording_is_the_same_whatever_ran_before() {
 }
 
 #[test]
-fn g10_who_stops_while_it_records_holds_up_nobody_who_records() {
+fn g10_a_stop_in_a_recording_thread_blocks_no_recording_thread() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let stopped = stop_everywhere_under(1..6, || {
         azekura_trace::start(options()).unwrap();

@@ -76,7 +76,7 @@ fn ringing(looks: bool) -> Scene {
 }
 
 #[test]
-fn a_lost_wake_is_a_run_in_which_nobody_can_go_on() {
+fn a_lost_wake_up_is_reported_as_a_deadlock() {
     exhaust(2, || ringing(true)).unwrap();
     let failure = exhaust(2, || ringing(false)).unwrap_err();
     assert!(failure.reason.contains("no thread can continue"), "{failure}");
@@ -103,7 +103,7 @@ fn adding(locks: bool) -> Scene {
 }
 
 #[test]
-fn g10_a_stopped_thread_holds_up_those_who_want_its_lock_and_nobody_else() {
+fn g10_a_stopped_thread_blocks_only_waiters_for_its_lock() {
     // On this machine, an addition repeats a compare-and-swap until it succeeds. Each attempt is a load and a
     // swap.
     let accesses = stop_everywhere(|| adding(false)).unwrap().accesses;

@@ -66,33 +66,33 @@ fn is_about(time: Duration, expected_us: u32) {
 }
 
 #[test]
-fn who_slept_has_an_idle_processor_an_alarm_later() {
+fn a_sleeper_gets_an_idle_processor_one_alarm_later() {
     is_about(back_from_a_sleep(0.0, 2), 100 + 17);
 }
 
 #[test]
-fn who_slept_takes_a_busy_processor_when_its_alarm_is_heard_where_nobody_is_left_undisturbed() {
+fn a_sleeper_preempts_a_busy_processor_at_its_alarm_without_protection() {
     is_about(back_from_a_sleep(0.0, 1), 100 + 13 + 3);
 }
 
 #[test]
-fn who_was_just_given_a_processor_keeps_it_for_as_long_as_it_is_left_undisturbed() {
+fn a_thread_keeps_a_new_processor_for_the_undisturbed_time() {
     // The computing thread got the processor one switch after the sleeper had set its alarm.
     is_about(back_from_a_sleep(700.0, 1), 31 + 3 + 700 + 3);
 }
 
 #[test]
-fn nobody_is_left_undisturbed_for_longer_than_a_slice() {
+fn the_undisturbed_time_is_at_most_a_slice() {
     is_about(back_from_a_sleep(5_000.0, 1), 31 + 3 + 2_000 + 3);
 }
 
 #[test]
-fn who_has_computed_for_long_enough_makes_way_when_the_alarm_is_heard() {
+fn a_thread_beyond_its_undisturbed_time_is_preempted_at_the_alarm() {
     is_about(back_from_a_sleep(50.0, 1), 100 + 13 + 3);
 }
 
 #[test]
-fn who_is_woken_takes_the_waker_s_processor_a_busy_wake_later_where_there_is_no_other() {
+fn a_woken_thread_takes_the_processor_of_its_waker_if_there_is_no_other() {
     let awake = Rc::new(Cell::new(Duration::ZERO));
     let word = Arc::new(WaitWord::new(0));
     let (slept, theirs) = (Rc::clone(&awake), Arc::clone(&word));
@@ -134,7 +134,7 @@ fn a_wake_takes_the_waker_its_call_and_the_sleeper_a_wake_more() {
 }
 
 #[test]
-fn who_sleeps_for_less_than_an_alarm_takes_does_not_leave_its_processor() {
+fn a_sleep_shorter_than_an_alarm_keeps_its_processor() {
     let times = Rc::new(Cell::new([Duration::ZERO; 3]));
     let seen = Rc::clone(&times);
     let mut simulation = Simulation::new(Rc::new(profile(0.0)), 1, 1);
@@ -199,14 +199,14 @@ fn time_of_work(is_interrupted: bool) -> Duration {
 }
 
 #[test]
-fn who_is_interrupted_loses_that_and_two_switches() {
+fn an_interrupted_thread_loses_the_interruption_and_two_switches() {
     let (alone, interrupted) = (time_of_work(false), time_of_work(true));
     assert!(alone > 200 * US && alone < 50_000 * US, "{alone:?}");
     is_about(interrupted - alone, 3 + 23 + 3);
 }
 
 #[test]
-fn who_is_woken_before_its_alarm_takes_it_back() {
+fn a_thread_woken_early_cancels_its_alarm() {
     let awake = Rc::new(Cell::new(Duration::ZERO));
     let word = Arc::new(WaitWord::new(0));
     let (slept, theirs) = (Rc::clone(&awake), Arc::clone(&word));

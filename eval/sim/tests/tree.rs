@@ -134,7 +134,7 @@ fn writers_that_share_only_a_leaf_are_given_leaves_of_their_own_and_others_are_l
 }
 
 #[test]
-fn writers_of_one_record_part_it_from_its_neighbours_and_then_no_more() {
+fn writers_of_one_record_split_its_leaf_once() {
     let store = Store::new();
     let before = store.leaves();
     let mut simulation = Simulation::new(Rc::new(Profile::one_socket()), 4, 1);
@@ -206,20 +206,20 @@ fn the_tree_has_leaves_enough_for_these_tests() {
 }
 
 #[test]
-fn g10_a_reader_that_stops_holds_up_no_writer_no_split_and_no_reader() {
+fn g10_a_stopped_reader_blocks_no_writer_no_split_and_no_reader() {
     let stopped = stop_everywhere_under(1..3, || scene(READ, [SPLIT_FIRST, CHANGE_LAST])).unwrap();
     assert!(stopped.accesses >= 60 && stopped.was_in("page_table.rs"), "{stopped:?}");
 }
 
 #[test]
-fn g10_a_writer_that_stops_in_a_leaf_holds_up_nobody_who_goes_to_other_leaves() {
+fn g10_a_writer_stopped_in_a_leaf_blocks_no_access_to_other_leaves() {
     let stopped =
         stop_everywhere_under(1..10, || scene(CHANGE_FIRST, [READ_LAST_OFTEN, CHANGE_LAST])).unwrap();
     assert!(stopped.accesses >= 10, "{stopped:?}");
 }
 
 #[test]
-fn g10_a_writer_that_stops_holds_up_those_who_come_to_its_leaf_and_in_a_split_to_the_parent() {
+fn g10_a_stopped_writer_blocks_its_leaf_and_in_a_split_the_parent() {
     for (first, others) in [
         (CHANGE_FIRST, [READ_FIRST, READ_FIRST]),
         (CHANGE_FIRST, [CHANGE_FIRST, READ_LAST]),

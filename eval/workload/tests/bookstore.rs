@@ -67,7 +67,7 @@ fn the_same_seed_takes_the_same_walk_and_another_another() {
 }
 
 #[test]
-fn whoever_buys_has_a_cart_and_is_a_customer() {
+fn a_buyer_has_a_cart_and_is_a_customer() {
     for mix in MIXES {
         let (mut purchases, mut registrations) = (0, 0);
         walk(User::new(SCALE, mix, Conformance::Kit, 9), 200_000, |request| match request {

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_leaves_less_time_for_the_rest_but_half_of_it() {
+    fn open_transactions_reduce_the_time_for_redo_to_at_least_half() {
         for (undo_time, from) in [(Duration::ZERO, 1), (SECOND / 4, 2), (SECOND / 2, 3), (100 * SECOND, 3)] {
             let mut past = Past::default();
             for n in 0..4 {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_past_keeps_so_many_points() {
+    fn the_number_of_past_points_is_limited() {
         let mut past = Past::default();
         for n in 1..5000 {
             assert_eq!(past.target(at(n, n * 100, 0, 0), Duration::MAX), Lsn(1).max(past.0[0].next_lsn));

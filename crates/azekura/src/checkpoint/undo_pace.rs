@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_seen_is_the_default_and_little_seen_changes_nothing() {
+    fn no_restart_gives_the_default_and_few_restarts_change_nothing() {
         let undo = UndoPace::default();
         assert_eq!(pace(&undo), DEFAULT);
         undo.restarted(LEAST_OF_RESTART - 1, 100 * SECOND);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_is_believed_at_once_whether_it_was_slower_or_faster() {
+    fn one_restart_sets_the_estimate_whether_slower_or_faster() {
         let undo = UndoPace::default();
         for per_second in [DEFAULT / 4, 3 * DEFAULT] {
             undo.restarted(10 * per_second, 10 * SECOND);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn rollbacks_make_it_slower_as_far_as_they_were_and_never_faster() {
+    fn rollbacks_make_the_estimate_slower_by_their_share_and_never_faster() {
         let undo = UndoPace::default();
         undo.rolled_back(100_000, SECOND / 1_000);
         assert_eq!(pace(&undo), DEFAULT, "its pages were in the cache");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_rollback_is_not_believed_wholly() {
+    fn one_slow_rollback_changes_the_estimate_partly() {
         let undo = UndoPace::default();
         undo.rolled_back(LEAST_OF_ROLLBACK, SECOND / 100);
         assert!((DEFAULT * 8 / 10..DEFAULT).contains(&pace(&undo)), "{}", pace(&undo));

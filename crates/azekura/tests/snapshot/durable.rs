@@ -86,7 +86,7 @@ fn a_read_waits_for_the_commits_that_it_has_seen_and_for_no_other() {
 
 /// All rows that `db.read` has returned survive a power loss that drops all unsynced writes.
 #[test]
-fn what_a_read_has_returned_survives_a_power_loss() {
+fn rows_returned_by_a_read_survive_a_power_loss() {
     const KEYS: u64 = 400;
     for seed in 0..40 {
         let mut random = SmallRng::seed_from_u64(seed);

@@ -144,7 +144,7 @@ fn a_changed_bit_breaks_the_seal() {
 }
 
 #[test]
-fn what_is_appended_is_what_is_read_also_beyond_the_page() {
+fn appended_bytes_are_read_back_also_beyond_the_page() {
     let words = words(12);
     let mut page = PageMut::new(PageWords::new(&words));
     let bytes: Vec<u8> = (1..=96).collect();

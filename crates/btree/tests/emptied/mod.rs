@@ -155,7 +155,7 @@ fn a_tree_shrinks_to_an_empty_root_in_whichever_order_its_records_are_removed() 
 }
 
 #[test]
-fn what_a_rollback_removes_leaves_no_pages_behind() {
+fn a_rollback_that_removes_rows_leaves_no_pages_behind() {
     for shape in 0..SHAPES.len() {
         let (world, tree) = world_with_tree(2000);
         let mut txn = world.txn(2);

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_slot_learns_of_a_failure() {
+    fn a_waiter_for_a_slot_gets_the_failure() {
         let ledger = ready(1);
         let owned = slot(&ledger);
         std::thread::scope(|scope| {
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_during_a_sync_shares_the_next_one() {
+    fn requests_during_a_sync_share_the_next_sync() {
         let ledger = ready(4);
         ledger.finish(slot(&ledger));
         let syncs = Mutex::new(0);

@@ -198,7 +198,7 @@ fn a_damaged_copy_repairs_nothing() {
 }
 
 #[test]
-fn dw4_an_old_copy_under_a_new_head_does_not_count() {
+fn dw4_an_old_copy_under_a_new_head_is_not_used() {
     let fs = FaultFs::new();
     let file = create(&fs, 1, 4);
     file.write_pages(&mut [page(5, 1)]).unwrap();

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_stays_next_until_it_is_taken() {
+    fn a_found_frame_stays_next_until_it_is_taken() {
         for batch in [1, 2, 8] {
             let turns = Turns::new(batch);
             let multiple_of_five = |turn: u64| match turn % 5 {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_nothing_goes_on_behind_what_was_looked_at() {
+    fn a_search_without_result_continues_behind_the_searched_frames() {
         for batch in [1, 2, 8] {
             let turns = Turns::new(batch);
             let mut looked_at = Vec::new();

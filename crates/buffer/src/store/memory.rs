@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back_sealed() {
+    fn written_pages_read_back_sealed() {
         let store = MemStore::new(4096);
         store.write_pages(&mut [page(3, 7), page(1, 8)]).unwrap();
         let mut out = PageBuf::zeroed(4096);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn told_failures_happen_once() {
+    fn injected_failures_happen_once() {
         let store = MemStore::new(4096);
         store.fail_next_write(PageId(2));
         store.fail_next_sync();

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_bank_passes_and_the_untold_are_counted() {
+    fn a_sound_bank_passes_and_counts_unacknowledged_transfers() {
         let all = history();
         let expected = Expected { accounts: 3, seen_before: &all[..1], told: &all[1..2], runs: &[2] };
         let audit = audit(&expected, &Found { transfers: &all, balances: &balances() });
@@ -182,13 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_told_transfer_is_found() {
+    fn a_lost_acknowledged_transfer_is_found() {
         let found = problems(&history()[..1], &[990, 1010, 1000]);
         assert_eq!(found, "transfer 00002-00000-0000000000 was told durable and is lost");
     }
 
     #[test]
-    fn a_told_transfer_with_another_amount_is_found() {
+    fn an_acknowledged_transfer_with_another_amount_is_found() {
         let mut all = history();
         all[1].amount = 21;
         assert!(

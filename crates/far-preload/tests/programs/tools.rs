@@ -25,7 +25,7 @@ fn handlers_of_fork_of_a_library_use_pages_that_are_away() {
 
 /// With SIGSEGV far memory is a memory file. The shell has its far memory before it sets the limit.
 #[test]
-fn a_limit_of_file_sizes_is_told_before_main() {
+fn a_limit_of_file_sizes_is_reported_before_main() {
     let server = server();
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -S -f 1000 && exec {}", compiled("blocks").display())]);

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_near_each_other_are_told_apart() {
+    fn adjacent_streams_are_distinguished() {
         // As for the planes of a grid, of which two are read in step.
         let mut prefetch = Prefetch::new(64, 1000);
         let guessed =

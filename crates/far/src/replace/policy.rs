@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_policy_is_refused_with_what_there_is() {
+    fn an_unknown_policy_name_is_refused_with_the_known_names() {
         let refused = |text: &str| text.parse::<Policy>().unwrap_err().to_string();
         assert!(
             refused("lru")

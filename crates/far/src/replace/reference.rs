@@ -303,7 +303,7 @@ fn simple_goes_on_by_address_from_its_last_victim() {
 }
 
 #[test]
-fn simple_running_ahead_of_a_sweep_takes_what_is_needed_next_and_history_spares_it() {
+fn simple_evicts_the_next_page_of_a_sweep_and_history_keeps_it() {
     // Five frames and a cycle of six pages: the hand is always one page ahead of the touch.
     let sweep = [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5];
     let simple = victims(Policy::Simple, 5, &sweep).len();

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lots_are_even() {
+    fn random_draws_are_uniform() {
         let mut lots = Lots::new(1);
         let mut drawn = [0_u32; 7];
         let mut urns = [0_u32; 7];

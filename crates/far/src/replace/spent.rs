@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_spent_between_two_times_is_their_difference() {
+    fn costs_of_an_interval_are_the_difference_of_two_totals() {
         let at = |swaps, ns: f64| Spent {
             swaps,
             swap_ns: 100.0 * ns,

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn f6_what_was_promised_to_one_is_not_given_to_another() {
+    fn f6_reserved_space_is_not_given_to_another_client() {
         let pool = Capacity::new(100);
         let mut a = pool.reserve(60, 80).unwrap();
         assert_eq!(pool.reserve(50, 100).unwrap_err(), 40);

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_is_told_from_another_version() {
+    fn a_foreign_peer_is_distinguished_from_another_version() {
         for (change, at) in [(b'X', 0), (9, 8)] {
             let (mut a, mut b) = UnixStream::pair().unwrap();
             let mut greeting = greeting(false).unwrap();

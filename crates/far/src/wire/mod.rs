@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_checksum_lets_through_is_still_judged() {
+    fn a_frame_with_a_valid_checksum_is_still_validated() {
         let judge = |change: &dyn Fn(&mut [u8; HEADER])| {
             let mut bytes = Header::bare(Kind::Get, 1, 2).encode();
             change(&mut bytes);

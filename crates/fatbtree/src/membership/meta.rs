@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_changes_to_one_version_of_a_file_the_second_is_told() {
+    fn of_two_changes_to_one_version_of_a_file_the_second_is_refused() {
         let path = std::env::temp_dir().join(format!("azekura-list-{}.toml", std::process::id()));
         let members = of(&[(0, Some("")), (1, Some("m"))]).expect("fine");
         fs::write(&path, members.to_text(Path::new("keys/cluster.key"))).expect("a file");

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_grows_by_versions_and_who_has_left_keeps_number_and_share() {
+    fn a_list_grows_by_versions_and_a_removed_node_keeps_number_and_share() {
         let members = of(&[(0, Some("")), (1, Some("m"))]).expect("fine");
         let fewer = members.without(PeId(1)).expect("it is there");
         assert_eq!((members.version(), fewer.version(), fewer.nodes().len()), (1, 2, 1));
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_one_version_are_told_apart_by_what_they_say_of_nodes() {
+    fn lists_of_one_version_are_distinguished_by_their_nodes() {
         let members = of(&[(0, Some("")), (1, Some("m"))]).expect("fine");
         let same = Membership { key_file: "elsewhere/other.key".into(), ..members.clone() };
         assert_eq!(same.mark(), members.mark());
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_by_name() {
+    fn invalid_lists_are_refused_by_name() {
         let text = |nodes| of(nodes).expect_err("it cannot be").to_string();
         assert!(text(&[(0, Some("")), (0, Some("m"))]).contains("two nodes have id 0"));
         assert!(text(&[(0, Some("a"))]).contains("first keys"));

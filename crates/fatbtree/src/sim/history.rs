@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_write_and_a_value_from_nowhere_are_noticed() {
+    fn a_lost_write_and_an_unwritten_value_are_noticed() {
         assert!(!is_fine(vec![event(0, Some(1), wrote(1)), event(2, Some(3), Seen::Read(None))]));
         assert!(!is_fine(vec![event(0, Some(1), wrote(1)), event(2, Some(3), read(9))]));
     }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_write_was_told_of_the_value_before_counts() {
+    fn the_reported_earlier_value_of_a_write_is_checked() {
         let insert = |existed| Seen::Inserted { value: vec![1], existed: Some(existed) };
         assert!(is_fine(vec![event(0, Some(1), insert(false)), event(2, Some(3), read(1))]));
         assert!(!is_fine(vec![event(0, Some(1), insert(true))]), "there was none");

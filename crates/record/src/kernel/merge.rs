@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_of_the_recording_is_cut_off() {
+    fn spans_outside_of_the_recording_are_cut_off() {
         let clock = Clock::of(&trace());
         let off = |begin, end| Off { begin, end, preempted: true };
         assert_eq!(clock.off(&off(10, 4_999)), None);

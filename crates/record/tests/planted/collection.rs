@@ -84,7 +84,7 @@ fn judge_one(program: &Path, arguments: &[&str], truth: &str, operation: &str) {
 }
 
 #[test]
-fn locks_of_c_are_named_by_variable_and_thread_and_idle_threads_are_told() {
+fn locks_of_c_are_named_by_variable_and_thread_and_idle_threads_are_reported() {
     let wanted = [
         "mutex contended",
         "semaphore contended",
@@ -106,7 +106,7 @@ fn locks_of_rust_are_named_by_the_programs_own_line_and_thread() {
 }
 
 #[test]
-fn locks_with_waiters_on_objects_of_their_own_are_told_from_pools() {
+fn locks_with_one_object_per_waiter_are_distinguished_from_pools() {
     judge("queues.c", &["lock semaphore 5", "lock condition 3", "lock futex 8", "results semaphore 4"]);
 }
 

@@ -159,7 +159,7 @@ fn a_process_whose_first_thread_ends_is_recorded_to_the_end_of_the_others() {
 }
 
 #[test]
-fn a_program_that_a_signal_ends_is_told_as_such() {
+fn a_program_that_a_signal_ends_is_reported_with_the_signal() {
     let mut programs = turn();
     let program = build("ends", &mut programs);
     let place = directory();

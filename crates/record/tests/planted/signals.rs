@@ -63,7 +63,7 @@ fn a_lock_that_is_retried_after_time_limits_is_no_thundering_herd() {
 }
 
 #[test]
-fn a_queue_that_others_fill_is_no_lock_and_its_waits_are_told() {
+fn a_queue_that_others_fill_is_no_lock_and_its_waits_are_reported() {
     judge("queue", "taker", |a| {
         let told = match &a.verdict {
             Verdict::Waits { idle, largest, .. } => {

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_comes_back_and_rubbish_is_refused() {
+    fn messages_round_trip_and_invalid_bytes_are_refused() {
         let walk = Walk {
             with: With::Rows,
             lower: Bound::Excluded(Bytes(key(1))),

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_after_a_key_never_begins_below_the_range() {
+    fn a_position_after_a_key_is_never_below_the_range() {
         let range = KeyRange::prefix(b"b");
         assert_eq!(range.upper, Bound::Excluded(b"c".to_vec()));
         assert_eq!(range.clone().after(b"a".to_vec()), range);

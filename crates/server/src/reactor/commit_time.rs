@@ -78,14 +78,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_for_short_before_it_was_seen() {
+    fn no_wait_counts_as_short_before_a_measurement() {
         assert!(!after([]));
         assert!(after([25]));
         assert!(!after([1000]));
     }
 
     #[test]
-    fn one_slow_wait_among_quick_ones_is_forgiven() {
+    fn one_slow_wait_among_short_ones_changes_nothing() {
         let quick = |count| std::iter::repeat_n(25, count);
         assert!(after(quick(100).chain([5000])));
         let time = CommitTime::default();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn two_slow_waits_are_enough_to_be_careful_for_a_while() {
+    fn after_two_slow_waits_no_wait_counts_as_short_for_a_while() {
         let quick = |count| std::iter::repeat_n(25, count);
         assert!(!after(quick(100).chain([5000, 5000])));
         assert!(!after(quick(100).chain([5000, 5000]).chain(quick(5))));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_down_to_what_waits_take_and_no_lower() {
+    fn the_estimate_falls_to_the_measured_waits_and_no_lower() {
         let time = CommitTime::default();
         (0..1000).for_each(|_| time.note(Duration::MAX));
         assert!(!time.is_short());

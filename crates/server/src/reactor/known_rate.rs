@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_far_so_often_in_a_row_is_known_from_then_on() {
+    fn several_distant_values_in_a_row_set_the_known_rate() {
         let mut known = KnownRate::new(3, 0.25);
         let noted = [100.0, 200.0, 200.0, 110.0, 200.0, 40.0, 200.0, 210.0].map(|value| known.note(value));
         assert_eq!(noted, [false, false, false, false, false, false, true, false]);
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_near_moves_it_by_its_weight() {
+    fn a_close_value_moves_the_known_rate_by_its_weight() {
         let follows = |weight| {
             let mut known = KnownRate::new(1, weight);
             (0..40).map(|n| f64::from(n).mul_add(5.0, 100.0)).filter(|&value| known.note(value)).count()

@@ -320,7 +320,7 @@ mod tests {
 
     /// SCALING-5: requests that are served while connections move belong to no stretch.
     #[test]
-    fn what_is_served_while_connections_move_counts_for_no_stretch() {
+    fn requests_served_while_connections_move_count_for_no_interval() {
         let (mut scaling, mut at) = begin(2);
         for _ in 0..20 {
             stretch(&mut scaling, &mut at, |_| 100_000);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_one_nothing_is_tried() {
+    fn one_reactor_starts_no_trial() {
         let (mut scaling, mut at) = (Scaling::new(1), (Instant::now(), 0));
         let used = run(&mut scaling, &mut at, 5_000, |_| 100_000);
         assert_eq!(used[1], 5_000);

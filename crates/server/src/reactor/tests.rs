@@ -184,7 +184,7 @@ fn a_group_takes_no_more_than_so_many() {
 
 /// GROUP-5: a group accepts no member while a transaction waits for its locks.
 #[test]
-fn a_group_that_somebody_waits_for_takes_no_more() {
+fn a_group_with_a_waiter_takes_no_more() {
     let mut bench = Bench::new();
     let mut client = bench.client();
     say(&mut client, "SET k 1\r\n");

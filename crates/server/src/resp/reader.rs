@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused_by_name() {
+    fn invalid_requests_are_refused_by_name() {
         let refused = |bytes: &[u8]| read(bytes, 7).expect_err("no request").to_string();
         assert!(refused(b"*x\r\n").contains("multibulk length"));
         assert!(refused(b"*2000000000\r\n").contains("2000000000 arguments"));

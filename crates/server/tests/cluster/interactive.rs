@@ -128,7 +128,7 @@ fn a_deadlock_through_two_gateways_ends_one_of_both_transactions() {
 }
 
 #[test]
-fn an_interactive_transaction_whose_time_is_over_is_rolled_back_at_its_home() {
+fn an_expired_interactive_transaction_is_rolled_back_at_its_coordinator() {
     let nodes = Nodes::with_transactions_of(Duration::from_secs(1), &["", "h", "p"], |_| ());
     let (mut client, mut other) = (nodes.client(0), nodes.client(2));
     // On a slow machine the transaction may time out before its first request.
@@ -163,7 +163,7 @@ fn a_client_or_a_gateway_that_vanishes_leaves_no_lock() {
 }
 
 #[test]
-fn a_transaction_whose_home_was_started_anew_is_gone() {
+fn a_transaction_ends_with_a_restart_of_its_coordinator() {
     let mut nodes = Nodes::three();
     let mut client = nodes.client(0);
     for last in ["SET j 2", "AZ.COMMIT"] {
@@ -341,7 +341,7 @@ fn a_leaf_is_split_though_an_open_transaction_has_its_rows() {
 const WAITING: usize = 100;
 
 #[test]
-fn a_hundred_that_wait_for_an_open_transaction_keep_nobody_from_being_served_and_it_from_its_end() {
+fn a_hundred_waiters_for_an_open_transaction_block_no_client_and_not_its_end() {
     // On a slow machine the clients wait for long.
     let nodes = Nodes::with(&["", "h", "p"], |options| options.request_timeout = Duration::from_secs(300));
     let mut client = nodes.client(0);

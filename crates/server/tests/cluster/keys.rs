@@ -194,7 +194,7 @@ fn each_step_of_a_scan_may_be_sent_to_another_node() {
 }
 
 #[test]
-fn what_redis_clients_ask_of_clusters_does_no_harm() {
+fn cluster_commands_of_redis_clients_are_harmless() {
     let nodes = Nodes::three();
     let mut client = nodes.client(0);
     for request in ["CLUSTER INFO", "CLUSTER SLOTS"] {

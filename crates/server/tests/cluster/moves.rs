@@ -107,7 +107,7 @@ fn scans_meet_each_key_once_and_in_order_while_leaves_split_and_move() {
 }
 
 #[test]
-fn what_is_seen_of_single_keys_through_different_nodes_has_one_order() {
+fn single_keys_are_linearizable_through_different_nodes() {
     let seed = rand::random();
     println!("seed {seed}");
     let nodes = Nodes::with(&["", "h", "p"], |options| options.leaf_rows = 2);

@@ -41,7 +41,7 @@ fn requests_for_different_keys_are_waited_for_together() {
 }
 
 #[test]
-fn what_is_not_for_single_keys_comes_in_its_turn() {
+fn requests_for_several_keys_run_in_pipeline_order() {
     let nodes = Nodes::three();
     let mut client = nodes.client(1);
     let requests = [

@@ -164,7 +164,7 @@ fn refused_with<T>(nodes: &Nodes, wanted: &str, mut attempt: impl FnMut() -> T) 
 }
 
 #[test]
-fn strangers_are_refused_by_name_and_members_are_served_meanwhile() {
+fn foreign_connections_are_refused_by_name_and_members_are_served() {
     let nodes = Nodes::three();
     let mut client = nodes.client(0);
     assert_eq!(client.ask("SET z 1"), "OK");
@@ -209,7 +209,7 @@ fn a_flood_of_silent_connections_keeps_no_member_out() {
 }
 
 #[test]
-fn a_member_that_sends_rubbish_loses_its_connection_and_nothing_else() {
+fn a_member_that_sends_invalid_bytes_loses_only_its_connection() {
     // Node 3 is stopped, so that it accepts no connection of the cluster while the test acts as node 3.
     let mut nodes = Nodes::with(&["", "h", "p", "x"], |_| ());
     nodes.stop(3);

@@ -163,7 +163,7 @@ fn a_snapshot_of_the_cluster_stays_as_it_was() {
 
 /// `AZ.BEGIN RO` runs at one node and locks nothing there.
 #[test]
-fn a_read_only_transaction_does_not_wait_and_makes_nobody_wait() {
+fn a_read_only_transaction_neither_waits_nor_blocks() {
     let nodes = Nodes::three();
     let (mut writer, mut reader) = (nodes.client(0), nodes.client(2));
     assert_eq!(writer.ask("MSET i 1 j 2"), "OK");

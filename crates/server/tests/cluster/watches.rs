@@ -113,7 +113,7 @@ fn an_own_write_counts_as_a_change_only_if_it_changes_a_watched_key() {
 }
 
 #[test]
-fn what_is_watched_may_move_and_its_node_start_anew() {
+fn watched_keys_may_move_and_their_node_may_restart() {
     let mut nodes = Nodes::three();
     let mut client = nodes.client(0);
     assert_eq!(client.ask("SET i 1"), "OK");

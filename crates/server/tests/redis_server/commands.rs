@@ -228,7 +228,7 @@ fn keys_lie_in_order_and_ranges_are_read_both_ways() {
 }
 
 #[test]
-fn connections_and_the_server_tell_about_themselves() {
+fn connection_and_server_information_is_reported() {
     let redis = TestServer::open();
     talk(
         &mut redis.client(),

@@ -10,7 +10,7 @@ fn server_without_removal() -> TestServer {
 }
 
 #[test]
-fn a_key_whose_end_has_come_is_absent_for_every_command() {
+fn an_expired_key_is_absent_for_every_command() {
     let redis = server_without_removal();
     let mut client = redis.client();
     for i in 0..30 {
@@ -52,7 +52,7 @@ fn a_key_whose_end_has_come_is_absent_for_every_command() {
 }
 
 #[test]
-fn ends_are_set_kept_moved_and_taken_off() {
+fn expiry_times_are_set_kept_changed_and_removed() {
     let redis = server_without_removal();
     let mut client = redis.client();
     let at = |ms: u64| ((BEGAN_MS + ms) / 1000).to_string();
@@ -106,7 +106,7 @@ fn ends_are_set_kept_moved_and_taken_off() {
 }
 
 #[test]
-fn what_has_ended_is_removed_by_itself_with_its_rows_and_nothing_else() {
+fn expired_keys_are_removed_with_their_rows_and_no_others() {
     let redis = TestServer::with(|options| options.expiry_interval = Duration::from_millis(1));
     let mut client = redis.client();
     for i in 0..700 {

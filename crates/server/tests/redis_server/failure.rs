@@ -8,7 +8,7 @@ use azekura_io::fault::{FailKind, FaultFs};
 use crate::support::{TestServer, encoded, http_response, wait_until};
 
 #[test]
-fn a_write_that_is_not_known_to_last_is_never_answered_with_ok() {
+fn a_write_with_unknown_durability_is_never_answered_with_ok() {
     let disk = FaultFs::new();
     let db = Database::builder().file_system(Arc::new(disk.clone())).open("/db").unwrap();
     let redis = TestServer::over(db, |options| options.metrics = Some("127.0.0.1:0".parse().unwrap()));

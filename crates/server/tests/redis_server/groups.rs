@@ -67,7 +67,7 @@ fn removals_that_arrive_together_share_a_transaction() {
 }
 
 #[test]
-fn what_comes_between_them_sees_those_before_and_not_those_after() {
+fn a_request_between_grouped_writes_sees_only_the_earlier_ones() {
     let redis = redis();
     let mut client = redis.client();
     let requests = [
@@ -208,7 +208,7 @@ fn a_write_that_has_to_wait_for_a_lock_keeps_no_other_waiting() {
 /// GROUP-3: a member that is undone after half of its work leaves no trace. The row in `redis.expiry` is
 /// stored after the record, and waits for the transaction that has read the table.
 #[test]
-fn a_write_that_falls_out_half_done_leaves_nothing() {
+fn a_write_removed_from_a_group_leaves_no_changes() {
     let redis = redis();
     let ends = TableDefinition::<(u64, Vec<u8>), ()>::new("redis.expiry");
     let (mut client, mut reader) = (redis.client(), redis.client());
@@ -255,7 +255,7 @@ fn a_watched_key_that_changes_in_a_group_is_noticed() {
 
 /// KEY-1, KEY-2: each key of a group has its own expiry.
 #[test]
-fn ends_of_keys_that_are_stored_together_are_their_own() {
+fn keys_stored_together_have_separate_expiry_times() {
     let redis = redis();
     let mut client = redis.client();
     for _ in 0..10 {
@@ -287,7 +287,7 @@ fn ends_of_keys_that_are_stored_together_are_their_own() {
 
 /// GROUP-4: an acknowledged write survives a power loss, whatever reply other members of its group received.
 #[test]
-fn what_was_answered_survives_the_loss_of_power() {
+fn acknowledged_writes_survive_power_loss() {
     for cut_at in (1..120).step_by(7) {
         let disk = FaultFs::new();
         let open =

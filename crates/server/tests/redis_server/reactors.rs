@@ -32,7 +32,7 @@ fn holding(redis: &TestServer, key: &str) -> Transaction {
 }
 
 #[test]
-fn requests_that_wait_for_a_lock_do_not_keep_the_one_that_lets_them_go_from_running() {
+fn requests_that_wait_for_a_lock_do_not_block_the_request_that_releases_it() {
     let redis = redis();
     let mut holder = redis.client();
     assert_eq!(holder.ask("AZ.BEGIN"), "OK");
@@ -74,7 +74,7 @@ fn the_wait_of_the_only_connection_keeps_no_new_one_from_being_served() {
 }
 
 #[test]
-fn what_arrives_while_its_connection_is_away_is_answered_in_order() {
+fn requests_during_a_wait_of_their_connection_are_answered_in_order() {
     let redis = redis();
     let mut bystander = redis.client();
     for round in 0..50 {

@@ -10,7 +10,7 @@ fn locked() -> TestServer {
 }
 
 #[test]
-fn nothing_runs_before_the_password() {
+fn no_command_runs_before_the_password() {
     let redis = locked();
     let mut client = redis.client();
     for request in [
@@ -71,7 +71,7 @@ fn a_connection_that_shows_no_password_in_time_is_closed_and_others_stay() {
 }
 
 #[test]
-fn a_connection_may_guess_a_few_times_only() {
+fn wrong_passwords_are_limited_per_connection() {
     let redis = locked();
     let mut client = redis.client();
     for _ in 0..10 {

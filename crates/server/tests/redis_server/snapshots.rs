@@ -10,7 +10,7 @@ fn ask_all(client: &mut Client, requests: &[(&str, &str)]) {
 }
 
 #[test]
-fn the_locks_of_a_writer_make_no_reader_of_ranges_wait() {
+fn the_locks_of_a_writer_block_no_range_read() {
     let redis = TestServer::open();
     let (mut writer, mut reader) = (redis.client(), redis.client());
     assert_eq!(writer.ask("MSET a 1 b 2 c 3"), "OK");

@@ -9,7 +9,7 @@ use azekura_server::{Server, ServerOptions};
 use crate::support::{Client, TestServer, encoded, http_response};
 
 #[test]
-fn stopping_answers_what_was_sent_and_closes_the_store() {
+fn a_shutdown_answers_received_requests_and_closes_the_store() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = ServerOptions::default();
     options.listen = "127.0.0.1:0".parse().unwrap();
@@ -75,7 +75,7 @@ fn metrics_and_health_are_on_a_port_of_their_own() {
 
 /// A program may set the longest time for "never".
 #[test]
-fn times_without_an_end_are_no_failure() {
+fn unbounded_times_are_accepted() {
     let redis = TestServer::with(|options| {
         options.login_timeout = Duration::MAX;
         options.write_timeout = Duration::MAX;

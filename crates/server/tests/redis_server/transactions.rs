@@ -89,7 +89,7 @@ fn exec_does_nothing_when_a_watched_key_changed() {
 }
 
 #[test]
-fn exec_runs_when_only_others_keys_changed_or_nothing_is_watched_any_more() {
+fn exec_runs_if_no_watched_key_changed() {
     let redis = TestServer::open();
     let (mut client, mut other) = (redis.client(), redis.client());
     assert_eq!(client.ask("SET a 1"), "OK");
@@ -131,7 +131,7 @@ fn a_key_that_is_too_long_to_exist_can_be_watched() {
 }
 
 #[test]
-fn a_watched_key_whose_end_came_has_changed() {
+fn an_expired_watched_key_counts_as_changed() {
     let redis = TestServer::with(|options| options.expiry_interval = Duration::from_secs(3600));
     let mut client = redis.client();
     assert_eq!(client.ask("SET a 1 PX 10"), "OK");

@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use crate::support::{Client, TestServer, encoded, seed, told};
 
 #[test]
-fn what_is_no_request_gets_an_error_and_the_end_of_its_connection_only() {
+fn an_invalid_request_gets_an_error_and_closes_only_its_connection() {
     let redis = TestServer::with(|options| {
         options.wire.max_bulk_bytes = 1000;
         options.wire.max_arguments = 100;
@@ -86,7 +86,7 @@ fn a_request_that_comes_byte_by_byte_is_one_request() {
 }
 
 #[test]
-fn a_client_that_takes_no_replies_is_cut_off_and_disturbs_nobody() {
+fn a_client_that_reads_no_replies_is_closed_and_delays_no_client() {
     let redis = TestServer::with(|options| options.write_timeout = Duration::from_millis(100));
     let mut client = redis.client();
     assert_eq!(client.ask(&format!("SET a {}", "x".repeat(1 << 20))), "OK");
@@ -114,7 +114,7 @@ fn a_silent_client_is_closed_after_the_idle_timeout() {
 }
 
 #[test]
-fn a_connection_beyond_the_limit_is_told_and_closed() {
+fn a_connection_beyond_the_limit_gets_an_error_and_is_closed() {
     let redis = TestServer::with(|options| options.max_clients = 2);
     let (mut a, mut b) = (redis.client(), redis.client());
     assert_eq!(a.ask("PING"), "PONG");

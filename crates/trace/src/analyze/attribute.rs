@@ -450,7 +450,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_execution_stands_for_others_but_its_waits_do_not() {
+    fn a_sampled_execution_is_scaled_but_its_waits_are_not() {
         let one = Sums { executions: 1, elapsed: 100, cpu: 70, lock: 40, cpu_in_wait: 15, ..Sums::default() };
         let four = one.standing_for(4);
         assert_eq!((four.executions, four.elapsed, four.lock), (4, 40 + 4 * 60, 40));

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_too_many_the_largest_stay_and_the_others_are_counted() {
+    fn the_largest_entries_are_kept_and_the_others_are_counted() {
         let mut sums: Bounded<(u64, u64)> = Bounded::default();
         for object in 0..25 {
             *sums.entry((object as u32 % 2, object)) = (1, object * 7 % 25);

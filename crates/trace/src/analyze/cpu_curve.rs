@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn one_anchor_tells_a_whole_segment_before_and_behind_it() {
+    fn one_anchor_gives_the_cpu_time_of_a_whole_segment() {
         let events = [
             event(100, SWITCHED),
             anchor(150, 0, 1000),

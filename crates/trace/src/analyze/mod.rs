@@ -423,7 +423,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_told_by_their_last_two_parts() {
+    fn paths_are_shortened_to_their_last_two_parts() {
         assert_eq!(short("crates/latch/src/hybrid.rs"), "src/hybrid.rs");
         assert_eq!(short("hybrid.rs"), "hybrid.rs");
         assert_eq!(short("src/hybrid.rs"), "src/hybrid.rs");

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_long_gaps_do_not_count_and_few_gaps_tell_nothing() {
+    fn a_few_long_gaps_do_not_count_and_few_gaps_give_no_result() {
         let of = |gaps: &[u64]| {
             let mut kept = Gaps::default();
             gaps.iter().for_each(|gap| kept.add(*gap));

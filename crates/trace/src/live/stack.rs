@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_told_from_the_outermost_in_and_each_once() {
+    fn open_operations_are_recorded_from_the_outermost_and_once() {
         let mut stack = Stack::new();
         assert!(stack.enter(1) && stack.enter(2));
         stack.begin(50, 0);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn before_a_hold_only_what_is_held_back_is_told() {
+    fn a_hold_records_only_deferred_enclosing_operations() {
         let mut stack = Stack::new();
         assert!(stack.enter(1));
         stack.begin(50, 0);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_further_out_leaves_all_inside() {
+    fn leaving_an_outer_operation_leaves_the_inner_ones() {
         let mut stack = Stack::new();
         for operation in 1..5 {
             assert!(stack.enter(operation));
@@ -205,7 +205,7 @@ mod tests {
     /// A later operation at the same depth finds no old state, for each level in each state and with every
     /// way of leaving it.
     #[test]
-    fn what_was_left_tells_nothing_of_what_comes_after_it_at_the_same_depth() {
+    fn a_left_operation_does_not_affect_the_next_at_its_depth() {
         for states in 0..27_u32 {
             for cut in 0..3 {
                 let mut stack = Stack::new();

@@ -199,7 +199,7 @@ mod tests {
     /// Sampling is independent of a program's period: if every fourth execution is longer, all four are
     /// sampled equally often.
     #[test]
-    fn the_lot_does_not_keep_step_with_the_program() {
+    fn sampling_is_not_correlated_with_the_program() {
         let mut strides = Strides::new(64, LONG, 11, Arc::default());
         let mut phases = [0_u32; 4];
         for i in 0..400_000_u32 {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn two_operations_in_one_account_are_both_told() {
+    fn two_operations_in_one_account_are_both_recorded() {
         let mut strides = Strides::new(64, LONG, 13, Arc::default());
         let mut told = [0_u32; 2];
         for i in 0..300_000_u32 {

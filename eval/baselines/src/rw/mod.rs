@@ -294,22 +294,22 @@ mod tests {
     }
 
     #[test]
-    fn readers_share_and_writers_are_alone_with_the_state_under_a_mutex() {
+    fn readers_share_and_writers_exclude_with_the_state_under_a_mutex() {
         shared_together_exclusive_alone::<Guarded>();
     }
 
     #[test]
-    fn readers_share_and_writers_are_alone_with_the_state_in_one_word() {
+    fn readers_share_and_writers_exclude_with_the_state_in_one_word() {
         shared_together_exclusive_alone::<OneWord>();
     }
 
     #[test]
-    fn readers_share_and_writers_are_alone_with_an_account_of_holders() {
+    fn readers_share_and_writers_exclude_with_an_account_of_holders() {
         shared_together_exclusive_alone::<Accounted>();
     }
 
     #[test]
-    fn the_account_knows_who_is_in() {
+    fn the_account_lists_the_holders() {
         let latch = RwLatch::<Accounted, _>::new(&SITE, &MUTEX, ());
         let (a, b) = (latch.shared(), latch.shared());
         assert_eq!(latch.cell().account().0, 2);

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_stops_the_others_and_a_stopped_fix_does_not() {
+    fn a_stopped_lock_holder_blocks_others_and_a_stopped_fix_does_not() {
         // With many processors, or on a busy machine, the stopped thread rarely has the lock.
         let cache = OneLock(Mutex::new(0));
         let mut trials = (0..100).map(|_| run(&cache, 20).unwrap());

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn every_engine_removes_what_it_is_told() {
+    fn every_engine_removes_the_given_keys() {
         let mut engines = all();
         // Reads of a write batch do not see the batch's writes.
         engines.retain(|engine| engine.isolates());

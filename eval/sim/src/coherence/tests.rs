@@ -88,7 +88,7 @@ fn writers_of_one_line_queue_in_the_order_of_their_requests() {
 }
 
 #[test]
-fn who_comes_next_waits_for_a_line_only_as_long_as_it_is_busy_with_its_way_to_another() {
+fn the_next_access_waits_for_a_line_only_during_its_transfer() {
     let mut profile = profile(Protocol::Owned);
     profile.costs.transfer_occupancy.value = 0.2;
     let mut d = Directory::new(&profile);
@@ -128,7 +128,7 @@ fn a_cache_that_is_too_small_asks_the_last_cache_again() {
 }
 
 #[test]
-fn where_stores_are_done_in_the_shared_cache_nobody_owns_a_line() {
+fn stores_in_the_shared_cache_leave_lines_without_an_owner() {
     let mut d = machine(Protocol::Shared);
     assert_eq!(until(&mut d, 0, 0, Load, 0), 90.0, "memory");
     assert_eq!(until(&mut d, 0, 0, Load, 100), 101.0, "own cache");
@@ -149,7 +149,7 @@ fn a_store_that_is_written_through_keeps_the_own_copy_only() {
 }
 
 #[test]
-fn what_waits_for_a_line_of_the_shared_cache_is_let_in_one_by_one() {
+fn accesses_to_a_line_of_the_shared_cache_are_serialized() {
     let mut d = machine(Protocol::Shared);
     assert_eq!(until(&mut d, 0, 0, Load, 0), 90.0);
     assert_eq!(until(&mut d, 1, 0, Load, 1), 23.0, "the line is busy for 3 with the first, then 20");

@@ -153,7 +153,7 @@ fn a_sector_of_another_place_or_store_has_no_bounds() {
 /// MAP-1: a restart that redoes whole pages without reading them writes smaller LSNs; the pages stay readable
 /// after a power loss at any time.
 #[test]
-fn map1_a_page_that_gets_a_smaller_lsn_is_readable_whenever_the_power_goes() {
+fn map1_a_page_with_a_smaller_lsn_is_readable_after_a_power_loss() {
     for is_fresh in [false, true] {
         let mut cut = 1;
         loop {

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loader_that_does_not_take_the_library_is_told_before_the_program_runs() {
+    fn a_loader_that_rejects_the_library_is_reported_before_the_program_runs() {
         let bench = Bench::new();
         let runs = check(&bench.cc("program", "int main(void) { return 0; }", &[])).unwrap().unwrap();
         let library = bench.cc("good.so", "int far_away;", &["-shared", "-fPIC"]);

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_the_loader_cannot_be_told_is_refused_before_it_is_made() {
+    fn a_directory_name_that_the_loader_cannot_parse_is_refused_before_creation() {
         let directory = tempfile::tempdir().unwrap();
         for name in ["jane doe", "a:b"] {
             let place = directory.path().join(name).join("azekura");

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_in_which_nobody_looked_does_not_count() {
+    fn time_without_observation_does_not_count() {
         let mut attention = Attention::new(Duration::from_secs(4));
         let begun = attention.looked;
         let mut look = |millis: u64| {

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unanswered_goes_again_in_its_order_and_what_was_done_does_not() {
+    fn unanswered_requests_are_resent_in_order_and_completed_ones_are_not() {
         let mut queues = Queues::default();
         queues.forget(9);
         queues.take(order(Verb::Put, 1));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn who_orders_a_page_sends_the_request_itself_unless_another_is_being_sent() {
+    fn the_requesting_thread_sends_its_request_unless_another_send_is_active() {
         let mut queues = Queues::default();
         assert!(!queues.at_once(|_| unreachable!("there is none")));
         queues.take(order(Verb::Put, 1));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_stream_does_not_take_at_once_is_sent_by_the_writer_before_anything_else() {
+    fn the_writer_sends_the_rest_of_a_partial_send_first() {
         for taken in 0..HEADER {
             let mut queues = Queues::default();
             queues.take(order(Verb::Get, 2));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_request_that_was_begun_over_a_broken_stream_nothing_is_left_for_the_next() {
+    fn a_partial_request_of_a_broken_stream_is_not_continued_on_the_next() {
         let mut queues = Queues::default();
         queues.take(order(Verb::Get, 2));
         assert!(!queues.at_once(|_| 7));

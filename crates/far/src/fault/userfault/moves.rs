@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_and_no_longer_where_it_came_from_was_moved() {
+    fn a_page_present_only_at_the_destination_was_moved() {
         const PIECE: usize = 4096;
         let at = |base: usize, pieces: &[usize]| {
             pieces.iter().map(|piece| base + piece * PIECE).collect::<Vec<_>>()

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_used_again_first_should_have_stayed() {
+    fn the_victim_that_is_used_again_first_was_the_wrong_choice() {
         for (used, chosen) in [
             (&[FARTHEST, OLDEST][..], OLDEST),
             (&[FARTHEST], OLDEST),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_page_nothing_is_learnt() {
+    fn a_choice_of_one_page_changes_nothing() {
         for (used, chosen) in [(FARTHEST, OLDEST), (OLDEST, FARTHEST)] {
             let mut uses = Uses::new();
             uses.choose(FARTHEST, OLDEST);

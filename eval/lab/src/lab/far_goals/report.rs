@@ -94,7 +94,7 @@ mod tests {
     use crate::json::Json;
 
     #[test]
-    fn each_standing_is_told_and_counted() {
+    fn each_result_is_reported_and_counted() {
         let row = |goal: &str, standing, note: &str| Row {
             goal: goal.into(),
             wanted: "fast".into(),

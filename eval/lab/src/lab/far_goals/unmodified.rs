@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_fails_is_told_with_what_it_said() {
+    fn a_failed_command_is_reported_with_its_output() {
         let error =
             run(Command::new("sh").args(["-c", "echo no >&2; exit 3"])).map(drop).unwrap_err().to_string();
         assert!(error.contains('3') && error.contains("no"), "{error}");

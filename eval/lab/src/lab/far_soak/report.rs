@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_bytes_and_hanging_are_not_well_and_are_told_with_their_seed() {
+    fn wrong_bytes_and_hangs_are_reported_with_their_seed() {
         let stretch = || Stretch::new(7, Guard::Spill, Policy::Fifo, 4096, 2);
         assert!(Report { stretches: vec![stretch()] }.is_well());
         let wrong = Stretch { wrong: vec!["page 3 at the end".into()], ..stretch() };

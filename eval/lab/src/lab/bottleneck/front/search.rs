@@ -142,7 +142,7 @@ mod tests {
     use crate::lab::bottleneck::front::TableId;
 
     #[test]
-    fn what_was_learnt_is_found_as_it_was_changed_last() {
+    fn a_guess_returns_the_last_change() {
         for latch in Latch::ALL {
             let index = latch.index();
             let key = Key::new(TableId::Item, 7u64);
