@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proof_holds_for_its_label_its_talk_and_its_key_only() {
+    fn a_proof_is_valid_for_its_label_handshake_and_key_only() {
         let key = AuthKey::new(b"0123456789abcdef").expect("long enough");
         let other = AuthKey::new(b"0123456789abcdeF").expect("long enough");
         let proof = key.proof("one", &[b"a", b"b"]);

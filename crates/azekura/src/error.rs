@@ -119,7 +119,7 @@ pub enum Error {
     },
     /// The function set with [`Builder::interrupt`](crate::Builder::interrupt) stopped the call. If this was
     /// a call of a transaction, the transaction is unchanged by the call and can continue.
-    #[error("the call was interrupted by the program before it was completed")]
+    #[error("the call was interrupted by the program before it was completed; run it again, or roll back")]
     Interrupted,
     /// The transaction was open for longer than
     /// [`Builder::transaction_timeout`](crate::Builder::transaction_timeout) allows; it has been rolled back.
@@ -242,7 +242,7 @@ pub enum Error {
     #[error("{0}")]
     Invalid(String),
     /// There is no store in this directory and the options do not allow creating one.
-    #[error("{path} holds no Azekura store")]
+    #[error("{path} holds no Azekura store; check the path")]
     NotFound {
         /// The directory.
         path: PathBuf,
@@ -344,7 +344,10 @@ pub enum Error {
         source: EncodeError,
     },
     /// A stored key or value is not a valid encoding of the table's type.
-    #[error("table {table:?} has a row that cannot be decoded")]
+    #[error(
+        "table {table:?} has a row that cannot be decoded; open it with the types that wrote it, or run \
+         `azekura check`"
+    )]
     Decode {
         /// Name of the table.
         table: String,

@@ -126,7 +126,7 @@ impl<'tx> Cursor<'tx> {
         if self.writes != self.tx.write_count() {
             self.look_at_writes()?;
         }
-        self.settle();
+        self.exclude_returned();
         if self.direction != direction {
             (self.direction, self.limit, self.scan, self.is_exhausted) = (direction, 1, None, false);
         }
@@ -139,7 +139,7 @@ impl<'tx> Cursor<'tx> {
                 self.delivered = 1;
                 return Ok(true);
             }
-            self.settle();
+            self.exclude_returned();
         }
         self.end();
         Ok(false)
@@ -173,7 +173,7 @@ impl<'tx> Cursor<'tx> {
     }
 
     /// Removes the returned rows from `rest` (CURSOR-1).
-    fn settle(&mut self) {
+    fn exclude_returned(&mut self) {
         let last_found = self.found.len().checked_sub(1);
         let key = match (&self.shown, last_found) {
             (None, _) => self.delivered.checked_sub(1).map(|i| self.found.key(i)),
@@ -200,7 +200,7 @@ impl<'tx> Cursor<'tx> {
     /// Ends the scan.
     pub(crate) fn end(&mut self) {
         self.is_over = true;
-        self.settle();
+        self.exclude_returned();
     }
 
     /// Passes the encoded key and the value of each row from one end to `each`, until it breaks.

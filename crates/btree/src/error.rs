@@ -76,7 +76,7 @@ pub enum TreeError {
         max: usize,
     },
     /// The value is longer than the longest overflow chain; use a shorter one.
-    #[error("a value of {len} bytes; the limit is {max}")]
+    #[error("a value of {len} bytes is too long; the limit is {max}")]
     ValueTooLong {
         /// The value's length, in bytes.
         len: u64,
@@ -84,7 +84,7 @@ pub enum TreeError {
         max: u64,
     },
     /// All pages that the file may have are in use.
-    #[error("no free page: all {pages} pages in use")]
+    #[error("no free page: all {pages} pages of the largest store are in use; remove rows")]
     SpaceFull {
         /// The bound on the file, in pages.
         pages: u64,

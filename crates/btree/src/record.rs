@@ -128,9 +128,9 @@ impl<'a> Record<'a> {
     /// Returns the number that the page store must have reached, because the record relies on pages that are
     /// not in the log; 0 for none. See [`UndoOp::EmptyTree`].
     #[must_use]
-    pub const fn settled(&self) -> u64 {
+    pub const fn last_finished(&self) -> u64 {
         match self.head {
-            Head::Update { undo: UndoOp::EmptyTree { settled, .. }, .. } => settled,
+            Head::Update { undo: UndoOp::EmptyTree { last_finished, .. }, .. } => last_finished,
             _ => 0,
         }
     }

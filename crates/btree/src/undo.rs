@@ -70,7 +70,7 @@ pub enum UndoOp<'a> {
         /// The number of the page store when the loaded pages were durable
         /// ([`PageStore::sync_for_checkpoint`](azekura_buffer::PageStore::sync_for_checkpoint)). A store with
         /// a smaller number lacks some of these pages.
-        settled: u64,
+        last_finished: u64,
     },
     /// Inverse of dropping a tree: keeps the tree. Its pages are freed only after the commit.
     KeepTree {
@@ -152,11 +152,11 @@ impl<'a> UndoOp<'a> {
                 out.push(KEEP_TREE);
                 put_tree(out, tree);
             }
-            Self::EmptyTree { tree, covers, settled } => {
+            Self::EmptyTree { tree, covers, last_finished } => {
                 out.push(EMPTY_TREE);
                 put_tree(out, tree);
                 put_u64(out, covers);
-                put_u64(out, settled);
+                put_u64(out, last_finished);
             }
         }
     }
@@ -194,7 +194,7 @@ impl<'a> UndoOp<'a> {
             EMPTY_TREE => Self::EmptyTree {
                 tree: take_tree(input)?,
                 covers: take_u64(input)?,
-                settled: take_u64(input)?,
+                last_finished: take_u64(input)?,
             },
             _ => return None,
         })
@@ -421,15 +421,15 @@ mod tests {
         let run = |first| UndoOp::FreePages { first: PageId(first), count: 16 };
         let mut log = UndoLog::new();
         [run(10), run(30), run(50)].iter().for_each(|e| log.push(e));
-        log.push(&UndoOp::EmptyTree { tree, covers: 2, settled: 1 << 40 });
+        log.push(&UndoOp::EmptyTree { tree, covers: 2, last_finished: 1 << 40 });
         assert_eq!(
             log.iter().collect::<Vec<_>>(),
-            [run(10), UndoOp::EmptyTree { tree, covers: 2, settled: 1 << 40 }]
+            [run(10), UndoOp::EmptyTree { tree, covers: 2, last_finished: 1 << 40 }]
         );
-        log.push(&UndoOp::EmptyTree { tree, covers: u64::MAX, settled: 5 });
+        log.push(&UndoOp::EmptyTree { tree, covers: u64::MAX, last_finished: 5 });
         assert_eq!(
             log.iter().collect::<Vec<_>>(),
-            [UndoOp::EmptyTree { tree, covers: u64::MAX, settled: 5 }]
+            [UndoOp::EmptyTree { tree, covers: u64::MAX, last_finished: 5 }]
         );
         assert!(log.deferred_frees().is_empty());
     }
@@ -469,7 +469,7 @@ mod tests {
             log.push(&UndoOp::FreePages { first: PageId(n * 1_000), count: n as u32 });
             log.push(&UndoOp::RemoveKey { tree, key: &vec![n as u8; n as usize] });
         }
-        log.push(&UndoOp::EmptyTree { tree, covers: 3, settled: 9 });
+        log.push(&UndoOp::EmptyTree { tree, covers: 3, last_finished: 9 });
         for part_bytes in [0, 1, 7, 64, 1_000, usize::MAX / 2] {
             let mut copy = UndoLog::new();
             let mut parts = 0;

@@ -75,7 +75,7 @@ fn head<'a>(n: usize, txn: TxnId, tree: Tree, key: &'a [u8], value: &'a [u8]) ->
         UndoOp::FreePages { first: tree.root, count: 16 },
         UndoOp::DropTree { tree },
         UndoOp::KeepTree { tree },
-        UndoOp::EmptyTree { tree, covers: tree.root.0, settled: 1 << 33 },
+        UndoOp::EmptyTree { tree, covers: tree.root.0, last_finished: 1 << 33 },
     ];
     match n {
         0 => Head::System,

@@ -277,8 +277,8 @@ fn the_map_of_the_next_group_is_made_when_all_others_are_full() {
     drop(guard);
     damaged.assert_found(PageId(group), "not a space map");
     let refused = world.txn(3).with(&mut NoLocks, |env, ctx| Tree::create(env, ctx, TreeId(20)));
-    let told = refused.expect_err("no map").to_string();
-    assert_eq!(told, format!("page {group} is corrupt: not a space map"));
+    let output = refused.expect_err("no map").to_string();
+    assert_eq!(output, format!("page {group} is corrupt: not a space map"));
 }
 
 const KEYS: u32 = 5_000;

@@ -281,8 +281,8 @@ impl PageFile {
 
     /// Returns the number up to which all batches of page writes are in the page file, according to its head.
     #[must_use]
-    pub fn settled(&self) -> u64 {
-        self.head.lock().settled
+    pub fn last_finished(&self) -> u64 {
+        self.head.lock().last_finished
     }
 
     /// Returns the page size in bytes.
@@ -385,8 +385,8 @@ impl PageStore for PageFile {
     fn sync_for_checkpoint(&self) -> Result<u64, StoreError> {
         self.repair()?;
         let last = self.new_pages.checkpoint(&self.ledger);
-        self.ledger.settle(last)?;
-        self.write_settled(last)?;
+        self.ledger.wait_finished(last)?;
+        self.write_last_finished(last)?;
         // The batches are counted after the map was read: each page in the map is in one of them.
         self.lsn_map.checkpoint(|| self.cover(self.ledger.finished()))?;
         Ok(last)
@@ -423,12 +423,12 @@ impl PageFile {
 
     /// Writes `last` into the head: all batches up to this number are in the page file. So a copy of the file
     /// that is read from its start, and has this head, has all pages of these batches, or newer ones.
-    fn write_settled(&self, last: u64) -> Result<(), StoreError> {
+    fn write_last_finished(&self, last: u64) -> Result<(), StoreError> {
         let mut head = self.head.lock();
-        if head.settled >= last {
+        if head.last_finished >= last {
             return Ok(());
         }
-        let next = Head { settled: last, ..*head };
+        let next = Head { last_finished: last, ..*head };
         let written = self.pages.file.write_at(0, &next.to_bytes());
         written.map_err(|e| self.fail(self.pages.error("write the head of", None, 0)(e)))?;
         *head = next;

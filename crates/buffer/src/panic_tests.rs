@@ -63,7 +63,7 @@ fn change(pool: &BufferPool, id: u64) {
 fn g9_a_read_that_panics_leaves_buffer_frame_and_the_right_to_read() {
     let (pool, store) = pool(Arc::new(NoLog));
     for page in (0..2 * pool.buffers() as u64).map(PageId) {
-        store.set_hook(move |access| assert_ne!(access, Access::Read(page), "told to panic"));
+        store.set_hook(move |access| assert_ne!(access, Access::Read(page), "injected panic"));
         panics(|| pool.fix(page));
         assert_nothing_is_held(&pool);
         let id = pool.frame_of(page).unwrap();
@@ -81,7 +81,7 @@ fn g9_a_write_back_that_panics_leaves_its_page_dirty_and_free_to_be_written() {
     let (pool, store) = pool(Arc::new(NoLog));
     (0..FRAMES as u64).for_each(|id| change(&pool, id));
     for _ in 0..10 {
-        store.set_hook(|access| assert!(!matches!(access, Access::Write(_)), "told to panic"));
+        store.set_hook(|access| assert!(!matches!(access, Access::Write(_)), "injected panic"));
         panics(|| pool.fix(PageId(50)));
         assert_nothing_is_held(&pool);
         panics(|| pool.clean(None, 1));
@@ -102,7 +102,7 @@ struct PanickingLog(AtomicBool);
 
 impl PanickingLog {
     fn maybe(&self) {
-        assert!(!self.0.load(SeqCst), "told to panic");
+        assert!(!self.0.load(SeqCst), "injected panic");
     }
 }
 

@@ -256,7 +256,7 @@ mod tests {
     fn g9_a_store_that_panics_under_a_read_ahead_loses_nothing() {
         let (pool, store) = pool(400 * 20);
         for _ in 0..10 {
-            store.set_hook(|access| assert_ne!(access, Access::Read(PageId(5)), "told to panic"));
+            store.set_hook(|access| assert_ne!(access, Access::Read(PageId(5)), "injected panic"));
             let ahead = std::panic::AssertUnwindSafe(|| pool.read_ahead(PageId(0), 20));
             assert!(std::panic::catch_unwind(ahead).is_err());
             store.clear_hook();

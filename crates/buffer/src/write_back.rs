@@ -196,7 +196,7 @@ impl BufferPool {
             });
         let ids = images.iter().map(Image::frame_id).collect();
         for image in images {
-            self.settle(image, written.is_ok());
+            self.finish_image(image, written.is_ok());
         }
         let count = bytes.len() as u64;
         page::spare::give(spare.into_iter().chain(bytes.into_iter().map(|(_, page)| page)));
@@ -231,7 +231,7 @@ impl BufferPool {
     }
 
     /// Performs step 5.
-    fn settle(&self, image: Image<'_>, was_written: bool) {
+    fn finish_image(&self, image: Image<'_>, was_written: bool) {
         let frame = image.writing.guard.frame();
         sync_point!("images written or not");
         if was_written {
@@ -247,7 +247,7 @@ impl BufferPool {
                 }
             }
         }
-        sync_point!("settled");
+        sync_point!("finished an image");
     }
 
     /// Performs one step of the cleaner: writes up to `max_pages` dirty pages and returns their number.

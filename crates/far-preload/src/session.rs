@@ -64,7 +64,7 @@ static BEGIN: extern "C" fn() = begin;
 pub(crate) fn heap() -> Option<&'static Heap> {
     // Acquire: pairs with Release in `install`. SAFETY: the pointer is null, or the session is never dropped.
     let heap = unsafe { HEAP.load(Acquire).as_ref() }.map(|session| &session.heap)?;
-    crate::hooks::settle_stack(heap.range());
+    crate::hooks::unmanage_stack(heap.range());
     Some(heap)
 }
 

@@ -237,7 +237,7 @@ impl FaultInjector for Held {
     }
 }
 
-/// Child process of the next test: works until it is told to end.
+/// Child process of the next test: works until it gets the signal to end.
 #[test]
 #[ignore = "run by a_program_that_was_stopped_does_not_blame_its_servers"]
 fn child_that_is_stopped() {

@@ -52,7 +52,7 @@ fn start_by_list(cluster: &Cluster, pe: PeId, list: &[PeId]) {
 fn be_gone(cluster: &Cluster, pe: PeId) {
     leave(cluster, pe).expect("all answer");
     cluster.executor().run_for(Duration::from_millis(50));
-    assert_eq!(cluster.running(pe).untold(), []);
+    assert_eq!(cluster.running(pe).uninformed(), []);
     cluster.dismiss(pe);
 }
 
@@ -92,7 +92,7 @@ fn an_answer_to_an_earlier_decommission_of_this_start_or_the_last_does_not_count
         cluster.network().mend();
         leave(&cluster, LEAVER).expect("all answer");
         cluster.executor().run_for(Duration::from_secs(1));
-        assert!(cluster.running(LEAVER).untold().is_empty());
+        assert!(cluster.running(LEAVER).uninformed().is_empty());
         cluster.dismiss(LEAVER);
         assert_eq!(cluster.verify(), Vec::<String>::new());
         assert_eq!(cluster.wait(async move { first.get([1]).await }).expect("it is found"), Some(vec![7]));
@@ -178,7 +178,7 @@ fn joins_while_one_leaves_that_does_not_know_it(answers_are_late: bool) {
         move_its_leaf(&cluster, LEAVER, SECOND);
     }
     be_gone(&cluster, LEAVER);
-    assert!(cluster.running(new).has_left(LEAVER), "the others have told it");
+    assert!(cluster.running(new).has_left(LEAVER), "the others have informed it");
     cluster.executor().run_for(Duration::from_secs(3));
     cluster.network().mend();
     cluster.executor().run_for(Duration::from_secs(1));

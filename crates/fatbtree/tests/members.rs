@@ -37,15 +37,15 @@ fn start(cluster: &Cluster, pe: PeId) {
 }
 
 /// Runs until all messages in flight have arrived.
-fn settle(cluster: &Cluster) {
+fn await_quiet(cluster: &Cluster) {
     cluster.executor().run_for(Duration::from_millis(200));
 }
 
 /// Makes a node leave, waits until the other nodes know it, and stops the node.
 fn be_gone(cluster: &Cluster, pe: PeId) {
     leave(cluster, pe).expect("all answer");
-    settle(cluster);
-    assert_eq!(cluster.running(pe).untold(), []);
+    await_quiet(cluster);
+    assert_eq!(cluster.running(pe).uninformed(), []);
     cluster.dismiss(pe);
 }
 
@@ -90,15 +90,15 @@ fn a_newer_list_reaches_all_nodes_also_after_an_absence() {
     let cluster = started(0);
     cluster.crash(LAST);
     go_by(&cluster, FIRST, 3, 30).expect("the first");
-    settle(&cluster);
+    await_quiet(&cluster);
     assert_eq!(cluster.running(SECOND).list_versions(), (0, 3));
     start(&cluster, LAST);
-    settle(&cluster);
+    await_quiet(&cluster);
     assert_eq!(cluster.running(LAST).list_versions(), (0, 3));
     // A node that reports an old version learns of the newer one too.
     cluster.crash(SECOND);
     start(&cluster, SECOND);
-    settle(&cluster);
+    await_quiet(&cluster);
     assert_eq!(cluster.running(SECOND).list_versions(), (0, 3));
 }
 
@@ -109,12 +109,12 @@ fn a_changed_list_with_an_old_version_is_refused_by_all_nodes_that_know_it() {
     let cluster = started(0);
     go_by(&cluster, FIRST, 3, 30).expect("the first");
     assert_eq!(go_by(&cluster, FIRST, 3, 31), Err(ListError::Changed(3)), "it goes by another");
-    settle(&cluster);
+    await_quiet(&cluster);
     assert_eq!(go_by(&cluster, SECOND, 3, 31), Err(ListError::Changed(3)), "it has heard of another");
     assert_eq!(cluster.running(SECOND).list_versions(), (0, 3));
     go_by(&cluster, SECOND, 3, 30).expect("the same");
     go_by(&cluster, FIRST, 4, 40).expect("a newer one");
-    settle(&cluster);
+    await_quiet(&cluster);
     assert_eq!(
         go_by(&cluster, SECOND, 3, 31),
         Err(ListError::Changed(3)),

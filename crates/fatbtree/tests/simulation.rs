@@ -126,8 +126,8 @@ async fn client(cluster: Cluster, plan: Plan, number: usize, ran: Shared<Ran>) {
         // A client of a crashed node gets no answer: its task ends with an error after the timeout.
         let done = ask(&node, &key, work, clock.below(2) == 0, &ran).await.map(|answer| match answer {
             Answer::Value(value) => seen = Seen::Read(value),
-            Answer::Done { existed: told } => match &mut seen {
-                Seen::Wrote { existed, .. } | Seen::Inserted { existed, .. } => *existed = Some(told),
+            Answer::Done { existed: reported } => match &mut seen {
+                Seen::Wrote { existed, .. } | Seen::Inserted { existed, .. } => *existed = Some(reported),
                 Seen::Read(_) => {}
             },
             other => panic!("{plan:?}: {other:?}"),
@@ -157,11 +157,11 @@ impl Ran {
         match done {
             Ok(()) => {
                 self.answered += 1;
-                self.history.settle(key, place, Some((now, seen)));
+                self.history.complete(key, place, Some((now, seen)));
             }
             Err(Error::Unknown { .. }) => self.unknown += 1,
             // The operation had no effect.
-            Err(_) => self.history.settle(key, place, None),
+            Err(_) => self.history.complete(key, place, None),
         }
     }
 }

@@ -50,14 +50,14 @@ impl Model {
     }
 
     /// Records that the current bytes of a range are durable.
-    fn settle(&mut self, range: std::ops::Range<usize>) {
+    fn make_durable(&mut self, range: std::ops::Range<usize>) {
         for values in &mut self.bytes[range] {
             values.drain(..values.len() - 1);
         }
     }
 
     fn sync(&mut self) {
-        self.settle(0..LEN);
+        self.make_durable(0..LEN);
         self.lens.drain(..self.lens.len() - 1);
     }
 
@@ -104,7 +104,7 @@ fn step(rng: &mut StdRng, byte: u8, fs: &FaultFs, file: &dyn File, model: &mut M
         4..6 => {
             file.write_at_sync(at as u64, &bytes).unwrap();
             model.write(at, &bytes);
-            model.settle(at..at + len);
+            model.make_durable(at..at + len);
             // The length that the write needs is durable too.
             if len > 0 {
                 model.lens.iter_mut().for_each(|l| *l = (*l).max(at + len));
@@ -128,7 +128,7 @@ fn step(rng: &mut StdRng, byte: u8, fs: &FaultFs, file: &dyn File, model: &mut M
             fs.flip_bit(path("f"), last as u64, 0).unwrap();
             let byte = model.now()[last] ^ 1;
             model.write(last, &[byte]);
-            model.settle(last..last + 1);
+            model.make_durable(last..last + 1);
             model.lens.iter_mut().for_each(|l| *l = (*l).max(last + 1));
         }
         _ => assert!(fs.flip_bit(path("f"), 0, 0).is_err()),
@@ -174,14 +174,14 @@ fn w10_random_histories_with_failing_syncs_keep_what_was_synced_and_read_what_wa
         let fs = FaultFs::new();
         let file = create(&fs, "f");
         file.write_at_sync(0, &[0; LEN]).unwrap();
-        let (mut now, mut dirty, mut settled) = (vec![0; LEN], vec![false; LEN], vec![Some(0); LEN]);
+        let (mut now, mut dirty, mut durable) = (vec![0; LEN], vec![false; LEN], vec![Some(0); LEN]);
         for round in 1..40 {
             let (at, len) = range(&mut rng);
             let range = at..at + len;
             file.write_at(at as u64, &vec![round; len]).unwrap();
             now[range.clone()].fill(round);
             dirty[range.clone()].fill(true);
-            settled[range].fill(None);
+            durable[range].fill(None);
             match rng.random_range(0..4) {
                 0 => {
                     fs.fail_at(1, FailKind::Io);
@@ -191,7 +191,7 @@ fn w10_random_histories_with_failing_syncs_keep_what_was_synced_and_read_what_wa
                 1 => {
                     file.sync().unwrap();
                     for i in (0..LEN).filter(|&i| dirty[i]) {
-                        settled[i] = Some(now[i]);
+                        durable[i] = Some(now[i]);
                     }
                     dirty.fill(false);
                 }
@@ -202,7 +202,7 @@ fn w10_random_histories_with_failing_syncs_keep_what_was_synced_and_read_what_wa
                 let seen = fs.crash(crash).contents(path("f")).unwrap();
                 for i in 0..LEN {
                     assert!(
-                        settled[i].is_none_or(|byte| byte == seen[i]),
+                        durable[i].is_none_or(|byte| byte == seen[i]),
                         "history {seed}, crash {crash}, byte {i}"
                     );
                 }

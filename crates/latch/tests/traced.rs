@@ -14,10 +14,15 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records `hold` here and `wait` on another thread, repeatedly until the holder recorded a `told` event
+/// Records `hold` here and `wait` on another thread, repeatedly until the holder recorded a `report` event
 /// after the begin of the wait: a waiter that only spun is not woken, and one that the system does not run
 /// begins to wait too late. Returns the recording and the waiter's tag.
-fn recorded<H>(sampling: u32, hold: impl Fn() -> H, wait: impl Fn() + Sync, told: EventKind) -> (Trace, u32) {
+fn recorded<H>(
+    sampling: u32,
+    hold: impl Fn() -> H,
+    wait: impl Fn() + Sync,
+    report: EventKind,
+) -> (Trace, u32) {
     for _ in 0..1_000 {
         start(Options { cpu: CpuTime::Off, hold_sampling: sampling, ..Options::default() }).unwrap();
         let held = hold();
@@ -31,9 +36,9 @@ fn recorded<H>(sampling: u32, hold: impl Fn() -> H, wait: impl Fn() + Sync, told
             waiter.join().unwrap()
         });
         let trace = stop().unwrap().trace().unwrap();
-        let told = events(&trace, thread_tag().0).find(|e| e.kind == told).map(|e| e.ticks);
+        let report = events(&trace, thread_tag().0).find(|e| e.kind == report).map(|e| e.ticks);
         let begun = events(&trace, waiter).find(|e| e.kind == EventKind::WaitBegin).map(|e| e.ticks);
-        let has_met = begun.is_some() && told > begun;
+        let has_met = begun.is_some() && report > begun;
         if has_met && events(&trace, waiter).any(|e| e.kind == EventKind::WaitEnd) {
             return (trace, waiter);
         }
@@ -47,12 +52,12 @@ fn events(trace: &Trace, tag: u32) -> impl Iterator<Item = &Event> {
 
 /// Checks that the holder's event names the latch for which the waiter waited, and comes after the begin of
 /// the wait.
-fn is_named(trace: &Trace, waiter: u32, name: &str, told: EventKind) {
+fn is_named(trace: &Trace, waiter: u32, name: &str, report: EventKind) {
     let wait = events(trace, waiter).find(|e| e.kind == EventKind::WaitBegin).unwrap();
     assert_eq!(trace.sites[&wait.site].name, name);
-    let told = events(trace, thread_tag().0).find(|e| e.kind == told).unwrap();
-    assert_eq!((told.site, told.object), (wait.site, wait.object));
-    assert!(told.ticks > wait.ticks);
+    let report = events(trace, thread_tag().0).find(|e| e.kind == report).unwrap();
+    assert_eq!((report.site, report.object), (wait.site, wait.object));
+    assert!(report.ticks > wait.ticks);
 }
 
 /// Releases an exclusive latch when dropped. The hold, if there is one, is recorded after the release.

@@ -25,7 +25,11 @@ fn w8_a_reader_learns_the_commit_it_depends_on() {
             table.release_all(writer, Some(Lsn(lsn)));
             let mut reader = table.begin(TxnId(2));
             assert_eq!(table.lock_key(&mut reader, TREE, place, KeyMode::SCAN), Ok(Lsn(lsn)), "{mode}");
-            assert_eq!(table.lock_key(&mut reader, TREE, place, KeyMode::READ), Ok(Lsn(0)), "told already");
+            assert_eq!(
+                table.lock_key(&mut reader, TREE, place, KeyMode::READ),
+                Ok(Lsn(0)),
+                "reported already"
+            );
             table.release_all(reader, Some(Lsn(1000)));
         }
     }

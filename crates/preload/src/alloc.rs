@@ -29,7 +29,7 @@ pub(crate) fn on_exhaustion(tell: fn(usize)) {
     let _ = ON_EXHAUSTION.set(tell);
 }
 
-fn told<T>(block: *mut T, size: usize) -> *mut u8 {
+fn recorded<T>(block: *mut T, size: usize) -> *mut u8 {
     if block.is_null()
         && let Some(tell) = ON_EXHAUSTION.get()
     {
@@ -50,9 +50,9 @@ unsafe impl GlobalAlloc for CHeap {
         // SAFETY: the sizes are those of a valid layout; memalign accepts powers of two.
         unsafe {
             if layout.align() <= ALIGNED {
-                told(__libc_malloc(layout.size()), layout.size())
+                recorded(__libc_malloc(layout.size()), layout.size())
             } else {
-                told(__libc_memalign(layout.align(), layout.size()), layout.size())
+                recorded(__libc_memalign(layout.align(), layout.size()), layout.size())
             }
         }
     }
@@ -60,7 +60,7 @@ unsafe impl GlobalAlloc for CHeap {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if layout.align() <= ALIGNED {
             // SAFETY: as in `alloc`.
-            return told(unsafe { __libc_calloc(1, layout.size()) }, layout.size());
+            return recorded(unsafe { __libc_calloc(1, layout.size()) }, layout.size());
         }
         // SAFETY: as in `alloc`; the block has this size.
         unsafe {
@@ -80,7 +80,7 @@ unsafe impl GlobalAlloc for CHeap {
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if layout.align() <= ALIGNED {
             // SAFETY: the block is from this allocator, by the caller's contract.
-            return told(unsafe { __libc_realloc(block.cast(), size) }, size);
+            return recorded(unsafe { __libc_realloc(block.cast(), size) }, size);
         }
         // SAFETY: both blocks are at least as long as the copy, and they do not overlap.
         unsafe {

@@ -25,7 +25,7 @@ const FIRST_LEVELS: usize = 32;
 static IS_FREE_OF_LOCKS: AtomicBool = AtomicBool::new(false);
 
 /// Checks once whether the unwinder needs a lock. Call while the library is loaded.
-pub(crate) fn settle() {
+pub(crate) fn check_unwinder() {
     IS_FREE_OF_LOCKS.store(exists(c"_dl_find_object"), Relaxed);
 }
 

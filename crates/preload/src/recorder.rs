@@ -276,7 +276,7 @@ impl Thread {
     pub(crate) fn leave(&mut self) {
         let exit = self.event(EventKind::Exit, 0, 0);
         self.track.record(When::After, exit);
-        self.track.settle();
+        self.track.take_owed_anchor();
         let slot = self.area.slot(self.index);
         put_name(slot);
         slot.counters.close();

@@ -12,7 +12,7 @@ use crate::callers;
 use crate::local::{is_quiet, local, quietly};
 use crate::recorder::{Thread, join};
 use azekura_trace::area::{self, Area, Header, ProcessSlot, flag, state};
-use azekura_trace::parts::{cpu_ns_of, sample, settle, time_source};
+use azekura_trace::parts::{cpu_ns_of, detect_clock, sample, time_source};
 use std::ffi::{CStr, c_int, c_void};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -383,7 +383,7 @@ fn variable(name: &CStr) -> Option<String> {
 /// that must be allocated, opened or looked up is done here.
 extern "C" fn load() {
     quietly(|| {
-        callers::settle();
+        callers::check_unwinder();
         let Some(directory) = variable(DIRECTORY) else { return };
         let Some(area) = attach(&directory) else { return };
         let serial = area.header().loaded.fetch_add(1, Relaxed) + 1;
@@ -397,7 +397,7 @@ extern "C" fn load() {
             libc::pthread_atfork(None, None, Some(forked));
             __cxa_at_quick_exit(quick_exits, ptr::null_mut());
         }
-        settle();
+        detect_clock();
         register(area, serial);
     });
 }

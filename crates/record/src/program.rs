@@ -203,7 +203,7 @@ mod tests {
     fn programs_that_cannot_be_recorded_are_refused_with_the_reason() {
         let machine = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
         let directory = tempfile::tempdir().unwrap();
-        let told = |name: &str, bytes: &[u8]| {
+        let report = |name: &str, bytes: &[u8]| {
             let path = directory.path().join(name);
             std::fs::write(&path, bytes).unwrap();
             match check(&path) {
@@ -214,21 +214,21 @@ mod tests {
         };
         let go: &[u8] = b"\x04\0\0\0\x02\0\0\0\x04\0\0\0Go\0\0id";
         let (glibc, musl): (&[u8], &[u8]) = (b"/lib64/ld-linux-x86-64.so.2\0", b"/lib/ld-musl-x86_64.so.1\0");
-        assert_eq!(told("static", &program_of(machine, &[(1, b"code")])), STATIC);
-        assert_eq!(told("go", &program_of(machine, &[(4, go)])), GO);
-        assert_eq!(told("cgo", &program_of(machine, &[(3, glibc), (4, go)])), GO);
+        assert_eq!(report("static", &program_of(machine, &[(1, b"code")])), STATIC);
+        assert_eq!(report("go", &program_of(machine, &[(4, go)])), GO);
+        assert_eq!(report("cgo", &program_of(machine, &[(3, glibc), (4, go)])), GO);
         // The notes of the C linker, then Go's note.
         let many = [b"\x04\0\0\0\x05\0\0\0\x05\0\0\0GNU\0abcde\0\0\0", go].concat();
-        assert_eq!(told("cgo, linked outside", &program_of(machine, &[(3, glibc), (4, &many)])), GO);
+        assert_eq!(report("cgo, linked outside", &program_of(machine, &[(3, glibc), (4, &many)])), GO);
         let endless = [0xff; 64];
-        assert_eq!(told("rubbish in notes", &program_of(machine, &[(3, glibc), (4, &endless)])), "");
-        assert_eq!(told("musl", &program_of(machine, &[(3, musl)])), OTHER_C_LIBRARY);
-        assert_eq!(told("other", &program_of(3, &[(3, glibc)])), OTHER_MACHINE);
-        assert_eq!(told("glibc", &program_of(machine, &[(4, b"short"), (3, glibc)])), "");
+        assert_eq!(report("rubbish in notes", &program_of(machine, &[(3, glibc), (4, &endless)])), "");
+        assert_eq!(report("musl", &program_of(machine, &[(3, musl)])), OTHER_C_LIBRARY);
+        assert_eq!(report("other", &program_of(3, &[(3, glibc)])), OTHER_MACHINE);
+        assert_eq!(report("glibc", &program_of(machine, &[(4, b"short"), (3, glibc)])), "");
         let script = format!("#! {}/static -x\n", directory.path().display());
-        assert_eq!(told("script", script.as_bytes()), STATIC);
-        assert_eq!(told("cut", &program_of(machine, &[(3, musl)])[..80]), "");
-        assert_eq!(told("no program", b"text"), "");
+        assert_eq!(report("script", script.as_bytes()), STATIC);
+        assert_eq!(report("cut", &program_of(machine, &[(3, musl)])[..80]), "");
+        assert_eq!(report("no program", b"text"), "");
         assert!(check(Path::new("/bin/sh")).is_ok() && check(Path::new("/nowhere/at/all")).is_ok());
     }
 

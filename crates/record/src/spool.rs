@@ -36,7 +36,7 @@ pub(crate) struct Spool {
     executable: PathBuf,
     sites: HashSet<u32>,
     operations: HashSet<u16>,
-    threads: HashMap<u32, Told>,
+    threads: HashMap<u32, ThreadTotals>,
     /// The process's CPU time at the last sample.
     cpu_ns: u64,
     /// The recording ends before it has more events.
@@ -47,7 +47,7 @@ pub(crate) struct Spool {
 
 /// Sums over the drained events of a thread.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Told {
+pub(crate) struct ThreadTotals {
     events: u64,
     lost: u64,
     name: String,
@@ -58,7 +58,7 @@ pub(crate) struct Told {
 pub(crate) struct Spooled {
     pub(crate) process: u32,
     pub(crate) path: PathBuf,
-    threads: HashMap<u32, Told>,
+    threads: HashMap<u32, ThreadTotals>,
     /// Number of events of the threads without a slot.
     missed: u64,
     /// The error of the first write that failed, if any.
@@ -160,13 +160,14 @@ impl Spool {
     /// Records a thread before its first event.
     pub(crate) fn thread(&mut self, thread: &ThreadInfo) {
         self.encoder.thread(thread);
-        self.threads.insert(thread.tag, Told { name: thread.name.clone(), ..Told::default() });
+        self.threads
+            .insert(thread.tag, ThreadTotals { name: thread.name.clone(), ..ThreadTotals::default() });
     }
 
     /// Records the present name of a thread.
     pub(crate) fn rename(&mut self, tag: u32, name: String) {
-        if let Some(told) = self.threads.get_mut(&tag).filter(|_| !name.is_empty()) {
-            told.name = name;
+        if let Some(totals) = self.threads.get_mut(&tag).filter(|_| !name.is_empty()) {
+            totals.name = name;
         }
     }
 
@@ -185,9 +186,9 @@ impl Spool {
                 self.most_events
             )));
         }
-        let told = self.threads.entry(tag).or_default();
-        told.events += events.len() as u64;
-        told.lost = lost;
+        let totals = self.threads.entry(tag).or_default();
+        totals.events += events.len() as u64;
+        totals.lost = lost;
     }
 
     /// Writes the names of the sites and operations that occur in `events` for the first time. Returns `true`
@@ -238,9 +239,9 @@ impl Spool {
     /// Ends the recording; `last` has the last event of each thread that is alive.
     pub(crate) fn finish(mut self, slot: &ProcessSlot, end: End, last: &[(u32, Event)]) -> Spooled {
         for (tag, event) in last {
-            let told = self.threads.entry(*tag).or_default();
-            told.events += 1;
-            self.encoder.events(*tag, told.lost, &[*event]);
+            let totals = self.threads.entry(*tag).or_default();
+            totals.events += 1;
+            self.encoder.events(*tag, totals.lost, &[*event]);
         }
         let sample = self.sample(slot);
         let has_ended = ended(slot).is_some();
@@ -254,7 +255,7 @@ impl Spool {
         self.quotas.0.read();
         self.encoder.quota(self.quotas.0.strictest());
         if has_ended || end != End::Gone {
-            self.encoder.end(self.threads.values().map(|told| told.lost).sum());
+            self.encoder.end(self.threads.values().map(|totals| totals.lost).sum());
         }
         self.write();
         let process = process_id(self.process);
@@ -268,13 +269,13 @@ impl Spooled {
     pub(crate) fn read(&self) -> Result<Trace, ReadError> {
         let mut trace = Trace::read(&self.path)?;
         let mut missing = self.missed;
-        for (tag, told) in &self.threads {
+        for (tag, totals) in &self.threads {
             match trace.threads.iter_mut().find(|thread| thread.tag == *tag) {
                 Some(thread) => {
-                    thread.lost = told.lost + told.events.saturating_sub(thread.events.len() as u64);
-                    thread.name.clone_from(&told.name);
+                    thread.lost = totals.lost + totals.events.saturating_sub(thread.events.len() as u64);
+                    thread.name.clone_from(&totals.name);
                 }
-                None => missing += told.events + told.lost,
+                None => missing += totals.events + totals.lost,
             }
         }
         if let Some(first) = trace.threads.first_mut() {
@@ -285,7 +286,7 @@ impl Spooled {
 
     /// Returns the number of recorded events.
     pub(crate) fn recorded(&self) -> u64 {
-        self.threads.values().map(|told| told.events).sum()
+        self.threads.values().map(|totals| totals.events).sum()
     }
 }
 
@@ -303,11 +304,11 @@ fn ended(slot: &ProcessSlot) -> Option<ClockSample> {
     clocks(slot, flag::ENDED, &slot.end)
 }
 
-fn clocks(slot: &ProcessSlot, told: u32, clocks: &[AtomicU64; 3]) -> Option<ClockSample> {
+fn clocks(slot: &ProcessSlot, flag: u32, clocks: &[AtomicU64; 3]) -> Option<ClockSample> {
     // Acquire: pairs with the Release of the process that recorded its clocks.
-    let is_told = slot.flags.load(Acquire) & told != 0;
+    let is_recorded = slot.flags.load(Acquire) & flag != 0;
     let [ticks, monotonic_ns, process_cpu_ns] = clocks.each_ref().map(|word| word.load(Relaxed));
-    is_told.then_some(ClockSample { ticks, monotonic_ns, process_cpu_ns })
+    is_recorded.then_some(ClockSample { ticks, monotonic_ns, process_cpu_ns })
 }
 
 #[cfg(test)]

@@ -136,11 +136,11 @@ mod tests {
         encoder.end(0);
         let mut trace = Trace::from_bytes(encoder.as_bytes()).unwrap();
         name(&mut trace, beginnings);
-        let told = |events: &Vec<Event>| {
+        let report = |events: &Vec<Event>| {
             assert_eq!(events[0].operation, events[1].operation);
             trace.operations[&events[0].operation].name.clone()
         };
-        trace.threads.iter().map(|thread| told(&thread.events)).collect()
+        trace.threads.iter().map(|thread| report(&thread.events)).collect()
     }
 
     #[test]

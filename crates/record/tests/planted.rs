@@ -226,10 +226,10 @@ fn others(analysis: &Analysis) -> Option<f64> {
 fn judge_runs(name: &str, mut run: impl FnMut() -> Option<(Analysis, String)>) {
     let (mut said, mut undisturbed) = (String::new(), 0);
     for _ in 0..6 {
-        let Some((analysis, told)) = run() else { return };
+        let Some((analysis, message)) = run() else { return };
         undisturbed += u32::from(others(&analysis).is_some_and(|part| part <= 0.2));
-        assert!(undisturbed < 3, "{name}: three times wrong, the last time: {told}");
-        said = told;
+        assert!(undisturbed < 3, "{name}: three times wrong, the last time: {message}");
+        said = message;
     }
     println!("{name}: not judged, others used the machine: {said}");
 }
@@ -239,8 +239,8 @@ fn judge(index: usize) {
     let case = &CASES[index];
     judge_runs(case.program, || {
         let analysis = analyze(case, &mut programs);
-        let told = format!("{}\n{:#?}", analysis.verdict.sentence(), analysis.what_if);
-        (!(case.right)(&analysis)).then_some((analysis, told))
+        let message = format!("{}\n{:#?}", analysis.verdict.sentence(), analysis.what_if);
+        (!(case.right)(&analysis)).then_some((analysis, message))
     });
 }
 
@@ -409,11 +409,11 @@ fn functions_are_operations_where_the_kernel_permits_and_threads_where_it_does_n
     let (post, add) = (row("post_entry").expect("probed"), row("add_up").expect("probed"));
     assert_eq!((post.executions, add.executions), (200, 200));
     // The waits for the lock are in one of the two functions, most of the computing in the other.
-    let told = format!("{post:?}\n{add:?}\n{clerk:?}");
-    assert!(post.lock_wait_ns > 0 && post.lock_wait_ns * 100 >= clerk.lock_wait_ns * 98, "{told}");
-    assert!(add.lock_wait_ns * 100 <= clerk.lock_wait_ns * 2, "{told}");
+    let message = format!("{post:?}\n{add:?}\n{clerk:?}");
+    assert!(post.lock_wait_ns > 0 && post.lock_wait_ns * 100 >= clerk.lock_wait_ns * 98, "{message}");
+    assert!(add.lock_wait_ns * 100 <= clerk.lock_wait_ns * 2, "{message}");
     let cpu = |row: &azekura_trace::analyze::OperationRow| row.cpu_ns.expect("known");
-    assert!(cpu(add) > cpu(post) && cpu(add) * 98 <= cpu(clerk) * 100, "{told}");
+    assert!(cpu(add) > cpu(post) && cpu(add) * 98 <= cpu(clerk) * 100, "{message}");
     assert!(matches!(trace.switches, Switches::Recorded { lost: 0 }), "{:?}", trace.switches);
     assert!(trace.threads.iter().filter(|t| !t.off.is_empty()).count() >= 4);
     // Intervals off a processor are ordered and do not overlap.

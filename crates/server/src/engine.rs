@@ -187,7 +187,7 @@ impl Engine {
         let done = self.db.transact_deferred_flush(|tx| {
             let keys = Keyspace::open(tx, self.clock.now_ms(), &self.context)?;
             let value = body(&keys)?;
-            keys.settle_count()?;
+            keys.store_count()?;
             Ok(value)
         });
         let (value, ticket) = done.map_err(|error| self.client_error(error.into()))?;
@@ -209,7 +209,7 @@ impl Engine {
             tx.set_lock_timeout(Some(lock_wait))?;
             let keys = Keyspace::open(&tx, self.clock.now_ms(), &self.context)?;
             let value = body(&keys)?;
-            keys.settle_count()?;
+            keys.store_count()?;
             drop(keys);
             Ok((value, tx.commit_deferred_flush()?))
         });

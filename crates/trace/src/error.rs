@@ -11,7 +11,7 @@ pub enum StartError {
     #[error("a recording is already running; stop it first")]
     AlreadyStarted,
     /// This program was built with the feature `off`.
-    #[error("the probes are compiled out of this program (feature `off`)")]
+    #[error("the probes are compiled out of this program; build it without the feature `off`")]
     CompiledOut,
     /// The trace file could not be created.
     #[error("cannot create trace file {}", path.display())]

@@ -25,7 +25,7 @@ pub enum CpuTime {
 /// ```
 /// use azekura_trace::Options;
 /// let options = Options { label: "after the change".into(), ..Options::default() };
-/// assert!(options.file.is_none(), "kept in memory unless told otherwise");
+/// assert!(options.file.is_none(), "kept in memory by default");
 /// ```
 #[derive(Debug, Clone)]
 pub struct Options {

@@ -512,14 +512,14 @@ fn waits_after_which_the_thread_waits_again_without_the_lock_are_in_vain() {
 
 #[test]
 fn a_thundering_herd_and_spinning_waiters_are_reported() {
-    let told = |burnt, vain| {
+    let report = |burnt, vain| {
         let site = "gate".to_owned();
         let (is_limit, holder_off_cpu) = (false, false);
         Verdict::Lock { site, gain: 1.0, is_limit, holder_off_cpu, burnt, vain }.sentence()
     };
-    assert_eq!(told(Some(0.05), 0.3), "gate: without it throughput would rise by 100 %.");
-    assert!(told(Some(0.6), 0.3).ends_with("Its waiters spin: 60 % of their wait is CPU time."));
-    assert!(told(None, 0.8).contains("Thundering herd: after 80 % of the wake-ups"));
+    assert_eq!(report(Some(0.05), 0.3), "gate: without it throughput would rise by 100 %.");
+    assert!(report(Some(0.6), 0.3).ends_with("Its waiters spin: 60 % of their wait is CPU time."));
+    assert!(report(None, 0.8).contains("Thundering herd: after 80 % of the wake-ups"));
 }
 
 #[test]
@@ -529,7 +529,7 @@ fn nothing_stands_out_only_if_no_class_of_time_is_large_in_any_operation() {
         let script = Script::default().enter(0, 2).anchor(0, 0).begin(0, 1, 1, kind).end(900, 1, 1);
         script.switched().exit(900).anchor(900, 0)
     };
-    let told = |scripts| {
+    let report = |scripts| {
         let options = AnalyzeOptions { operation: Some("get".into()), ..AnalyzeOptions::default() };
         let analysis = Analysis::new(&trace(1000, &["get", "take"], &["queue"], scripts), &options);
         let analysis = analysis.expect("get is there");
@@ -537,14 +537,14 @@ fn nothing_stands_out_only_if_no_class_of_time_is_large_in_any_operation() {
         (analysis.verdict, besides)
     };
     // One thread on 64 processors is limited by its own work.
-    let (verdict, besides) = told(vec![busy(1000)]);
+    let (verdict, besides) = report(vec![busy(1000)]);
     assert!(matches!(verdict, Verdict::Cpu { .. }) && besides.is_empty(), "{verdict:?} {besides}");
     assert!(verdict.sentence().starts_with("Its threads compute nearly all of the time"), "{verdict:?}");
     // A fifth of the thread's time is off the processor, without a probe.
-    let (verdict, _) = told(vec![busy(800)]);
+    let (verdict, _) = report(vec![busy(800)]);
     assert!(matches!(verdict, Verdict::OffCpu { share } if (share - 0.2).abs() < 0.01));
     // The first thread waits for nothing; the other threads do.
-    let (verdict, besides) = told(vec![busy(1000), waits(Idle), waits(Device)]);
+    let (verdict, besides) = report(vec![busy(1000), waits(Idle), waits(Device)]);
     assert!(matches!(verdict, Verdict::Cpu { .. }), "{verdict:?}");
     assert!(besides.contains("32 % of the time of all operations"), "{besides}");
 }

@@ -114,8 +114,8 @@ fn the_lock_held_over_a_sleep_is_the_bottleneck_and_not_the_popular_one() {
             // Three of four threads wait for the lock while one sleeps.
             && row.lock_wait_ns > row.io_wait_ns
             && lock.is_some_and(|lock| is_big(&lock.site) && lock.utilisation > 0.3);
-        let told = || format!("{:?}\n{blame:?}\n{lock:?}\n{row:?}", analysis.verdict);
-        if is_right { Ok(()) } else { Err(told()) }
+        let report = || format!("{:?}\n{blame:?}\n{lock:?}\n{row:?}", analysis.verdict);
+        if is_right { Ok(()) } else { Err(report()) }
     });
 }
 
@@ -162,12 +162,12 @@ fn cpu_time_of_operations_is_that_of_the_thread_clock() {
         let (cpu, used) = (analysis.chosen().unwrap().cpu_ns.unwrap(), used.into_inner().unwrap());
         let off = cpu.abs_diff(used) as f64 / used as f64;
         let interpolated = analysis.recorded.interpolated_segments;
-        let told = format!("operations {cpu} ns, threads {used} ns, {interpolated} segments interpolated");
-        assert!(cpu as f64 <= 1.03 * used as f64, "{told}");
+        let report = format!("operations {cpu} ns, threads {used} ns, {interpolated} segments interpolated");
+        assert!(cpu as f64 <= 1.03 * used as f64, "{report}");
         // If other programs preempt the threads, up to a third of the threads' time is in no operation.
         let others = analysis.machine_utilisation.zip(analysis.cpu_utilisation).map(|(all, own)| all - own);
         let is_disturbed = others.is_none_or(|part| part > 0.2);
-        if off < 0.03 || is_disturbed && off < 0.5 { Ok(()) } else { Err(told) }
+        if off < 0.03 || is_disturbed && off < 0.5 { Ok(()) } else { Err(report) }
     });
 }
 

@@ -224,8 +224,8 @@ fn t2_delivered_and_lost_events_add_up_to_all_events() {
     for thread in &trace.threads {
         let marks = thread.events.iter().filter(|e| e.kind == Mark).count() as u64;
         assert_eq!(marks + thread.lost, 50_000);
-        let told: u64 = thread.events.iter().filter(|e| e.kind == Lost).map(|e| e.object).sum();
-        assert!(told <= thread.lost);
+        let reported: u64 = thread.events.iter().filter(|e| e.kind == Lost).map(|e| e.object).sum();
+        assert!(reported <= thread.lost);
     }
 }
 
@@ -401,7 +401,11 @@ fn unsampled_executions_are_represented_and_their_waits_are_recorded() {
             }
             Exit => assert_eq!(inside.pop(), Some(event.operation)),
             WaitBegin => {
-                assert_eq!((inside.len(), name()), (2, "get"), "a wait in both, told or not when they began");
+                assert_eq!(
+                    (inside.len(), name()),
+                    (2, "get"),
+                    "a wait in both, report or not when they began"
+                );
                 waits += 1;
             }
             _ => {}

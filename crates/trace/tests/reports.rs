@@ -55,10 +55,10 @@ fn the_text_has_the_papers_tables_and_what_to_think_of_them() {
     let get = cells("get ");
     assert_eq!(get[..6], ["get", "2", "11.0 us", "11.0 us", "3.00 us", "4.00 us"], "{text}");
     assert!(line("cache").contains("1.50 us"), "wait per execution\n{text}");
-    for told in
+    for expected in
         ["No event was lost", "rseq", "Own cost: 11 events at 10.0 ns", "50.0 % lost", "Still going on"]
     {
-        assert!(text.contains(told), "{told:?} in\n{text}");
+        assert!(text.contains(expected), "{expected:?} in\n{text}");
     }
 }
 
@@ -81,11 +81,11 @@ fn a_recording_that_lost_events_or_threads_does_not_show_that_nothing_stands_out
     without_events.threads[0].lost = 3;
     let mut without_threads = whole;
     without_threads.unrecorded_threads = 1;
-    for (trace, told) in
+    for (trace, expected) in
         [(without_events, "50 % of the events and 0 %"), (without_threads, "50 % of the threads")]
     {
         let text = text(&trace, &ReportOptions::default());
-        assert!(text.contains("Not known: ") && text.contains(told), "{text}");
+        assert!(text.contains("Not known: ") && text.contains(expected), "{text}");
         assert_eq!(text.contains("NOT RECORDED: 1 of 2 threads"), trace.unrecorded_threads == 1, "{text}");
     }
 }
@@ -93,13 +93,13 @@ fn a_recording_that_lost_events_or_threads_does_not_show_that_nothing_stands_out
 #[test]
 fn busy_processors_do_not_explain_the_time_of_threads_that_hardly_run() {
     const END: u64 = 200_000_000;
-    let told = |cpu| {
+    let first_lines_of = |cpu| {
         let script = Script::default().enter(0, 1).anchor(0, 0).anchor(END, cpu).switched().exit(END);
         let mut trace = trace(END, &["get"], &["gate"], vec![script]);
         trace.machine_cpu_ns = Some((0, 64 * 190_000_000));
         text(&trace, &ReportOptions::default())
     };
-    let (runs, hardly) = (told(END / 10), told(END / 1000));
+    let (runs, hardly) = (first_lines_of(END / 10), first_lines_of(END / 1000));
     assert!(runs.contains("The processors are busy"), "{runs}");
     assert!(hardly.contains("off the processor without a probe"), "{hardly}");
 }
@@ -222,7 +222,7 @@ fn perfetto_gets_every_slice_nested_and_named() {
             let (process, thread) = (bytes_of(&track, 3).map(fields), bytes_of(&track, 4).map(fields));
             let named = process.as_ref().map(|p| bytes_of(p, 6)).or(thread.as_ref().map(|t| bytes_of(t, 5)));
             let name = named.flatten().expect("a name");
-            assert_eq!(tracks.insert(number_of(&track, 1).unwrap(), name), None, "told once");
+            assert_eq!(tracks.insert(number_of(&track, 1).unwrap(), name), None, "exported once");
             continue;
         }
         for (table, entry) in bytes_of(&packet, 12).map(fields).unwrap_or_default() {
@@ -248,7 +248,7 @@ fn perfetto_gets_every_slice_nested_and_named() {
                     slices += 1;
                     names.push(text(2, 10).to_owned());
                 }
-                told => assert_eq!((told, text(2, 10)), (("lost", Some("events")), "events lost")),
+                output => assert_eq!((output, text(2, 10)), (("lost", Some("events")), "events lost")),
             }
         }
         assert!(depth >= 0);
@@ -302,12 +302,12 @@ fn a_cure_of_threads_that_are_one_execution_each_is_significant_and_noise_is_not
         rows.map(|row| row["metric"].as_str().unwrap().to_owned()).collect()
     };
     // The operation is 6.5 times as fast without the lock.
-    let told = significant(&threads(1, 5_500, 1_000), &threads(2, 0, 1_000));
+    let metrics = significant(&threads(1, 5_500, 1_000), &threads(2, 0, 1_000));
     for metric in ["per second", "elapsed", "lock wait", &label("gate", 1)] {
-        assert!(told.iter().any(|told| told == metric), "{metric} of {told:?}");
+        assert!(metrics.iter().any(|found| found == metric), "{metric} of {metrics:?}");
     }
-    let told = significant(&threads(3, 5_500, 1_000), &threads(4, 5_500, 1_000));
-    assert!(told.is_empty(), "{told:?}");
+    let metrics = significant(&threads(3, 5_500, 1_000), &threads(4, 5_500, 1_000));
+    assert!(metrics.is_empty(), "{metrics:?}");
 }
 
 #[test]
@@ -396,9 +396,9 @@ fn a_difference_is_distinguished_from_noise() {
     };
     // In the second machine the lock costs nothing.
     let freed = rows(&machine(1, vec![]), &machine(2, vec![1]));
-    let told = significant(&freed);
+    let metrics = significant(&freed);
     for metric in ["per second", "elapsed", "lock wait", &label("cache", 1)] {
-        assert!(told.contains(&metric.into()), "{metric} of {told:?}");
+        assert!(metrics.contains(&metric.into()), "{metric} of {metrics:?}");
     }
     assert!(freed["verdict_before"].as_str().unwrap().contains("cache"));
     assert!(freed["operations"][0]["change"].as_f64().unwrap() > 0.5, "throughput first");
@@ -418,10 +418,10 @@ fn a_spin_loop_with_a_fifth_of_the_cpu_time_is_the_bottleneck() {
         assert_eq!(text.contains("Spin loops, by samples"), spinning + others >= 20, "{text}");
         text.lines().take(2).collect::<String>()
     };
-    let told = first_lines(30, 70);
+    let output = first_lines(30, 70);
     let sentence =
         format!("{}: 30 % of the program's CPU time is in this loop", label("spin loop in lock", 1));
-    assert!(told.contains(&sentence), "{told}");
+    assert!(output.contains(&sentence), "{output}");
     assert!(!first_lines(19, 81).contains("in this loop"), "an uncontended lock takes that much");
     assert!(!first_lines(10, 9).contains("in this loop"), "too few samples");
 }

@@ -79,10 +79,10 @@ fn must_make_way(log: &Log) -> bool {
 
 fn flush(log: &Log, stream: &Stream) {
     // The oldest record and the counter at the last rest; the counter at the last notification of the owner.
-    let (mut oldest, mut counter, mut told) = (None, None, None);
+    let (mut oldest, mut counter, mut last) = (None, None, None);
     while !is_stopping(log) {
         let next = log.horizon.next_lsn();
-        if told.replace(next) != Some(next) {
+        if last.replace(next) != Some(next) {
             log.options.grown.iter().for_each(Grown::call);
         }
         if stream.notifier.take_request() {

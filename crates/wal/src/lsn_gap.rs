@@ -123,16 +123,16 @@ mod tests {
 
     #[test]
     fn gaps_are_read_as_they_were_written() {
-        let told = [
+        let gaps_in = [
             LsnGap { first: 11, last: 11 },
             LsnGap { first: 12, last: 40 },
             LsnGap { first: 900, last: 1000 },
         ];
         let mut gaps = LsnGaps::default();
-        told.into_iter().for_each(|gap| gaps.push(10, gap));
+        gaps_in.into_iter().for_each(|gap| gaps.push(10, gap));
         assert_eq!((gaps.last(), gaps.is_empty()), (1000, false));
-        assert_eq!(LsnGapCursor::new(10, gaps.bytes()).collect::<Vec<_>>(), told);
-        assert_eq!(told.map(LsnGap::count), [1, 29, 101]);
+        assert_eq!(LsnGapCursor::new(10, gaps.bytes()).collect::<Vec<_>>(), gaps_in);
+        assert_eq!(gaps_in.map(LsnGap::count), [1, 29, 101]);
         gaps.clear();
         assert_eq!((gaps.last(), gaps.bytes()), (0, &[][..]));
     }

@@ -130,7 +130,7 @@ fn making_a_value_may_panic_and_nothing_is_lost() {
     let cache: Cache<u32, u32> = Cache::new(2);
     for _ in 0..10 {
         let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _ = cache.get_or_insert_with(1, || panic!("told to"));
+            let _ = cache.get_or_insert_with(1, || panic!("injected"));
         }));
         assert!(made.is_err() && cache.get(&1).is_none());
     }

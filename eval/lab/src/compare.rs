@@ -160,7 +160,7 @@ impl<'a> Contest<'a> {
         let store = engine.open(&dir, &cell.engine_settings(self.plan))?;
         prepare::fill(store.as_ref(), &self.workload.dataset(), &mut |done| self.progress.at(done))?;
         store.close()?;
-        prepare::settle(&dir)
+        prepare::sync_files(&dir)
     }
 
     /// Runs all rounds of one cell and reports the results.
@@ -242,7 +242,7 @@ impl<'a> Contest<'a> {
             prepare::warm_and_check(store.as_ref(), self.workload.records())?;
         }
         store.close()?;
-        prepare::settle(&dir)?;
+        prepare::sync_files(&dir)?;
         Ok(measured)
     }
 

@@ -100,7 +100,7 @@ fn whole_table(session: &mut dyn Session) -> Result<Sink, BenchError> {
 /// # Errors
 ///
 /// [`BenchError::Io`].
-pub fn settle(dir: &Path) -> Result<(), BenchError> {
+pub fn sync_files(dir: &Path) -> Result<(), BenchError> {
     for path in files(dir)? {
         open(&path)?.sync_all().map_err(BenchError::io("syncing", &path))?;
     }
@@ -114,7 +114,7 @@ pub fn settle(dir: &Path) -> Result<(), BenchError> {
 ///
 /// [`BenchError::Io`].
 pub fn cool(dir: &Path) -> Result<(), BenchError> {
-    settle(dir)?;
+    sync_files(dir)?;
     for path in files(dir)? {
         rustix::fs::fadvise(open(&path)?, 0, None, rustix::fs::Advice::DontNeed)
             .map_err(|e| BenchError::io("dropping from the page cache", &path)(e.into()))?;

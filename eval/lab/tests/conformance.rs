@@ -69,10 +69,14 @@ fn tpcc_runs_over_any_engine_and_keeps_its_conditions() {
         keep: false,
     };
     std::fs::create_dir(dir.path().join("tpcc-results")).unwrap();
-    let mut told = 0;
-    let outcome = contest(&engines, &plan, &Progress::hidden(), &mut |_| told += 1).unwrap();
+    let mut reported = 0;
+    let outcome = contest(&engines, &plan, &Progress::hidden(), &mut |_| reported += 1).unwrap();
     assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
-    assert_eq!((outcome.standings.len(), told), (8, 8), "two engines, two numbers of threads, both manners");
+    assert_eq!(
+        (outcome.standings.len(), reported),
+        (8, 8),
+        "two engines, two numbers of threads, both manners"
+    );
     assert!(outcome.standings.iter().any(|s| s.ops_per_s > 0.0), "a slow machine does few, not none");
     let text = azekura_lab::tpcc::standing::render(&outcome.standings);
     assert_eq!(text.matches("ours is").count(), 4, "{text}");

@@ -179,7 +179,7 @@ struct Restart<'a> {
     keys: Option<StoreKeys>,
     analysis: Analysis,
     /// Number of the last batch of page writes in the page file at the beginning of the restart.
-    settled: u64,
+    last_finished: u64,
     report: RecoveryReport,
 }
 
@@ -196,7 +196,7 @@ impl<'a> Restart<'a> {
             PageFile::open_as(Arc::clone(&options.fs), path, page_size, identity, options.page_access)?;
         let file = if options.restoring { file.filled_once() } else { file };
         let file = file.encrypted(keys.as_ref().map(|keys| Arc::clone(&keys.cipher)));
-        let settled = file.settled();
+        let last_finished = file.last_finished();
         // All pages of a closed store are synced, so none can be torn.
         let repaired = if control.current().is_closed() { Vec::new() } else { file.repair()? };
         let log = Arc::new(RestartLog::new(redo_lsn, Timeline::new(gaps)));
@@ -230,7 +230,7 @@ impl<'a> Restart<'a> {
             env,
             keys,
             analysis,
-            settled,
+            last_finished,
             report,
         })
     }
@@ -367,16 +367,16 @@ impl<'a> Restart<'a> {
     }
 
     fn replay_into(&self, analysis: &mut Analysis, redo: &mut Redo<'_, '_>) -> Result<Replayed, Error> {
-        let (dir, settled) = (self.path.join(WAL_DIR), self.settled);
+        let (dir, last_finished) = (self.path.join(WAL_DIR), self.last_finished);
         let control = self.control();
         let Control { database_id, ref ranges, scan_lsn, redo_lsn, .. } = control;
         let mut each = |lsn, body: &[u8]| -> Result<(), Error> {
             let record = Record::decode(body).map_err(|e| bad_record(&dir, lsn, &e))?;
-            if record.settled() > settled {
+            if record.last_finished() > last_finished {
                 let reason = format!(
                     "older than the log: log record {lsn} relies on page writes up to batch {}, and the file \
-                     holds them up to batch {settled}; restore all files from one moment",
-                    record.settled()
+                     holds them up to batch {last_finished}; restore all files from one moment",
+                    record.last_finished()
                 );
                 return Err(Error::Corrupt { path: self.path.join(PageFile::NAME), offset: 0, reason });
             }

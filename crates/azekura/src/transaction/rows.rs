@@ -407,7 +407,7 @@ fn check_key(page_size: usize, key: &[u8]) -> Result<(), Error> {
 fn check_value(value: &[u8]) -> Result<(), Error> {
     if value.len() as u64 > azekura_btree::MAX_VALUE {
         return Err(Error::Invalid(format!(
-            "a value of {} bytes; the limit is {}",
+            "a value of {} bytes is too long; the limit is {}",
             value.len(),
             azekura_btree::MAX_VALUE
         )));

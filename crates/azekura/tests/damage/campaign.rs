@@ -227,12 +227,13 @@ fn an_old_image_of_a_single_page_is_refused_or_redone() {
             None => right[is_closed] += 1,
             Some(_) => refused[is_closed] += 1,
         }
-        let told = match open(&(Arc::new(harmed(true).files) as _)).and_then(|db| db.check(&mut |_, _| {})) {
+        let output = match open(&(Arc::new(harmed(true).files) as _)).and_then(|db| db.check(&mut |_, _| {}))
+        {
             Ok(report) => report.findings.iter().map(ToString::to_string).collect(),
             Err(error) => error.full_message(),
         };
         by_lsn +=
-            usize::from(told.contains(&format!("page {page} at offset")) && told.contains("older image"));
+            usize::from(output.contains(&format!("page {page} at offset")) && output.contains("older image"));
         let without = judge(&harmed(false), &life.states, false);
         believed_without += usize::from(without.is_err_and(|wrong| wrong.contains("silently wrong")));
     }
@@ -325,6 +326,6 @@ fn a_page_file_from_before_a_bulk_load_and_a_log_from_after_it_are_refused() {
         write(&after, path, &read(&before, path));
     }
     let error = open(&(Arc::new(after) as _)).map(drop).expect_err("refused");
-    let told = "/db/pages is damaged at byte 0: older than the log";
-    assert!(error.kind() == ErrorKind::Corrupt && error.to_string().starts_with(told), "{error}");
+    let output = "/db/pages is damaged at byte 0: older than the log";
+    assert!(error.kind() == ErrorKind::Corrupt && error.to_string().starts_with(output), "{error}");
 }

@@ -28,7 +28,7 @@ fn become_at_most(name: &str, most: usize, what: &str) {
     panic!("{what}: {} stay", threads(name));
 }
 
-/// Starts a job that runs until it is told to end.
+/// Starts a job that runs until it gets the signal to end.
 fn held(group: &Group) -> Sender<()> {
     let (end, ended): (_, Receiver<()>) = channel();
     let (began, begins) = channel();

@@ -99,7 +99,7 @@ pub struct LoadedPages {
     root: Option<Scratch>,
     last_freed: Lsn,
     /// The value for [`UndoOp::EmptyTree`]'s field of this name.
-    settled: u64,
+    last_finished: u64,
 }
 
 /// A callback of the owner of the checkpoints: returns `true` if a restart would redo only records above the
@@ -245,9 +245,9 @@ impl<'e> Loader<'e> {
     /// As for [`push`](Self::push).
     pub fn complete(mut self, ctx: &mut WriteCtx<'_>, is_past: IsPast<'_>) -> Result<LoadedPages, TreeError> {
         let root = self.end_levels(ctx, is_past)?;
-        let settled = if self.has_pages { self.writers.finish()? } else { 0 };
+        let last_finished = if self.has_pages { self.writers.finish()? } else { 0 };
         let Self { tree, undo_mark, last_freed, .. } = self;
-        Ok(LoadedPages { tree, undo_mark, root, last_freed, settled })
+        Ok(LoadedPages { tree, undo_mark, root, last_freed, last_finished })
     }
 
     /// Returns the root; `None` if there was no record.
@@ -302,7 +302,7 @@ impl LoadedPages {
         let image = PageOp::image_of(root.page(), &mut image);
         let covers = (ctx.undo.len() - self.undo_mark) as u64;
         let mut guards = [env.pool().fix(self.tree.root)?.exclusive()];
-        let undo = UndoOp::EmptyTree { tree: self.tree, covers, settled: self.settled };
+        let undo = UndoOp::EmptyTree { tree: self.tree, covers, last_finished: self.last_finished };
         env.apply_logged_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, image)])?;
         Ok(())
     }

@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(bound(), [TreeId(5)]);
         registry.release(&first);
         let second = registry.claim(2, Lsn(0), Instant::now());
-        assert_eq!(bound(), [TreeId(u32::MAX)], "it may see every tree until it has told");
+        assert_eq!(bound(), [TreeId(u32::MAX)], "it may see every tree until it has reported");
         registry.release(&second);
     }
 

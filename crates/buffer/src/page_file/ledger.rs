@@ -12,8 +12,8 @@
 //! could treat the data as durable.
 //!
 //! Each batch also has a *sequence number* from its start, which is written with its copies.
-//! [`Ledger::settle`] waits until all batches that have begun are finished. Then a checkpoint's sync covers
-//! all batches up to one sequence number.
+//! [`Ledger::wait_finished`] waits until all batches that have begun are finished. Then a checkpoint's
+//! sync covers all batches up to one sequence number.
 //!
 //! The mutex is held for a few instructions and never during I/O.
 
@@ -149,7 +149,7 @@ impl Ledger {
     }
 
     /// Waits until every batch with a sequence number up to `last` is finished.
-    pub(super) fn settle(&self, last: u64) -> Result<(), StoreError> {
+    pub(super) fn wait_finished(&self, last: u64) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         loop {
             state.check()?;
@@ -338,20 +338,20 @@ mod tests {
     fn a_checkpoint_waits_for_the_batches_that_have_begun_and_for_no_later_one() {
         let ledger = ready(3);
         assert_eq!(ledger.last_begun(), 10);
-        ledger.settle(10).unwrap();
+        ledger.wait_finished(10).unwrap();
         let (first, second) = (slot(&ledger), slot(&ledger));
         let last = ledger.last_begun();
         let later = slot(&ledger);
         ledger.finish(second);
         std::thread::scope(|scope| {
-            let settled = scope.spawn(|| ledger.settle(last));
+            let last_finished = scope.spawn(|| ledger.wait_finished(last));
             // Enough turns for a wrong implementation to fail.
             for _ in 0..10_000 {
                 std::thread::yield_now();
             }
-            assert!(!settled.is_finished(), "the first batch is not in its places");
+            assert!(!last_finished.is_finished(), "the first batch is not in its places");
             ledger.finish(first);
-            settled.join().unwrap().unwrap();
+            last_finished.join().unwrap().unwrap();
         });
         drop(later);
     }

@@ -11,10 +11,10 @@
 //! - **NEW-2** Redo begins at or below the record that allocated a new page. Let *k* be the checkpoint that a
 //!   restart finds. If the page's first write began after *k* had ended the set, then the page was dirty, or
 //!   not allocated yet, when *k* scanned the pages before that. So *k*'s redo LSN is at or below the record.
-//!   If the first write began before, then *k* has settled and covered each write of the page while it was
+//!   If the first write began before, then *k* has finished and covered each write of the page while it was
 //!   new, and none of them is torn.
 //! - **NEW-3** The number of a batch with new pages is drawn while the set is locked, and a checkpoint ends
-//!   the set and reads the last number under the same lock. So a batch that the checkpoint does not settle
+//!   the set and reads the last number under the same lock. So a batch that the checkpoint does not wait for
 //!   has no pages that were new before it.
 //!
 //! A restart writes pages before it takes its first checkpoint. If the file does not have a page then, no

@@ -67,7 +67,7 @@ impl PageFile {
         }
         place.sync()?;
         let pages = OpenFile::open(&*fs, &dir.join(Self::NAME), true, PageAccess::default())?;
-        make_head(&pages, Head { page_size, database_id, settled: 0 })?;
+        make_head(&pages, Head { page_size, database_id, last_finished: 0 })?;
         pages.sync()?;
         fs.sync_dir(dir).map_err(error("sync directory", dir, None, 0))
     }
@@ -94,7 +94,7 @@ impl PageFile {
         made.map_err(place.error("write the head of", None, 0))?;
         let place = OpenFile::open(&*fs, &dir.join(Self::NAME), true, PageAccess::default())?;
         let mut bytes = PageBuf::zeroed(page_size + pages.len());
-        bytes[..HEAD_BYTES].copy_from_slice(&Head { page_size, database_id, settled: 0 }.to_bytes());
+        bytes[..HEAD_BYTES].copy_from_slice(&Head { page_size, database_id, last_finished: 0 }.to_bytes());
         bytes[page_size..].copy_from_slice(pages);
         for page in bytes[page_size..].chunks_exact_mut(page_size) {
             let sealed = seal_page(page, cipher);
@@ -239,10 +239,10 @@ fn read_head(pages: &OpenFile, page_size: usize, identity: Identity) -> Result<H
     if head.database_id != identity.database_id {
         return Err(refused(&pages.path, ("database id", head.database_id, identity.database_id)));
     }
-    if head.settled < identity.covered {
+    if head.last_finished < identity.covered {
         return Err(StoreError::Stale {
             path: Arc::clone(&pages.path),
-            found: head.settled,
+            found: head.last_finished,
             expected: identity.covered,
         });
     }

@@ -95,7 +95,7 @@ impl PageFile {
 
     /// Returns a number that is at least the largest sequence number of the store's batches.
     fn max_sequence(&self, copies: &Copies) -> u64 {
-        let seen = copies.max_sequence.max(self.covered).max(self.head.lock().settled);
+        let seen = copies.max_sequence.max(self.covered).max(self.head.lock().last_finished);
         if copies.has_unreadable { seen + UNSEEN_SEQUENCES } else { seen }
     }
 

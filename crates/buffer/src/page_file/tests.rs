@@ -534,8 +534,8 @@ fn a_page_of_zeroes_is_damage_and_is_repaired_from_a_copy_that_counts() {
             Ok(()) => assert!(!is_covered && out[SIZE - 1] == 7),
             Err(error) => {
                 assert!(is_covered);
-                let told = "page 0 at offset 4096 of db/pages is damaged: it holds zeroes only";
-                assert!(error.to_string().starts_with(told), "{error}");
+                let report = "page 0 at offset 4096 of db/pages is damaged: it holds zeroes only";
+                assert!(error.to_string().starts_with(report), "{error}");
             }
         }
     }

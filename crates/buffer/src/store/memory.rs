@@ -144,7 +144,7 @@ impl MemStore {
             path: Path::new("memory").into(),
             page,
             offset: self.offset(page.unwrap_or_default()),
-            source: Arc::new(io::Error::other("told to fail")),
+            source: Arc::new(io::Error::other("injected failure")),
         }
     }
 

@@ -23,7 +23,7 @@ pub(super) struct Expected<'a> {
     /// Transfers found by the last audit.
     pub(super) seen_before: &'a [Transfer],
     /// Transfers acknowledged as durable since the last audit.
-    pub(super) told: &'a [Transfer],
+    pub(super) acknowledged: &'a [Transfer],
     /// The runs of the child since the last audit.
     pub(super) runs: &'a [u16],
 }
@@ -49,7 +49,7 @@ pub(super) struct Audit {
 pub(super) fn audit(expected: &Expected<'_>, found: &Found<'_>) -> Audit {
     let by_id: HashMap<TransferId, &Transfer> = found.transfers.iter().map(|t| (t.id, t)).collect();
     let mut problems = Vec::new();
-    missing("was told durable and is lost", expected.told, &by_id, &mut problems);
+    missing("was acknowledged as durable and is lost", expected.acknowledged, &by_id, &mut problems);
     missing("was there after the last crash and is gone", expected.seen_before, &by_id, &mut problems);
     let untold = strangers(expected, found.transfers, &mut problems);
     holes(found.transfers, &mut problems);
@@ -84,7 +84,7 @@ fn strangers(expected: &Expected<'_>, transfers: &[Transfer], problems: &mut Vec
             expected.seen_before.len()
         ));
     }
-    new.len().saturating_sub(expected.told.len()) as u64
+    new.len().saturating_sub(expected.acknowledged.len()) as u64
 }
 
 /// Lists gaps that violate AUDIT-4.
@@ -167,7 +167,7 @@ mod tests {
 
     fn problems(transfers: &[Transfer], balances: &[i64]) -> String {
         let all = history();
-        let expected = Expected { accounts: 3, seen_before: &all[..1], told: &all[1..2], runs: &[2] };
+        let expected = Expected { accounts: 3, seen_before: &all[..1], acknowledged: &all[1..2], runs: &[2] };
         let audit = audit(&expected, &Found { transfers, balances });
         audit.problems.join("; ")
     }
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn a_sound_bank_passes_and_counts_unacknowledged_transfers() {
         let all = history();
-        let expected = Expected { accounts: 3, seen_before: &all[..1], told: &all[1..2], runs: &[2] };
+        let expected = Expected { accounts: 3, seen_before: &all[..1], acknowledged: &all[1..2], runs: &[2] };
         let audit = audit(&expected, &Found { transfers: &all, balances: &balances() });
         assert_eq!(audit.problems, Vec::<String>::new());
         assert_eq!(audit.untold, 2);
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_lost_acknowledged_transfer_is_found() {
         let found = problems(&history()[..1], &[990, 1010, 1000]);
-        assert_eq!(found, "transfer 00002-00000-0000000000 was told durable and is lost");
+        assert_eq!(found, "transfer 00002-00000-0000000000 was acknowledged as durable and is lost");
     }
 
     #[test]

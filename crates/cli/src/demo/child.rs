@@ -16,7 +16,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 
 use super::bank::{Transfer, TransferId};
-use super::protocol::{Message, Told, Way};
+use super::protocol::{Acknowledged, Message, Way};
 use crate::arguments::StoreArguments;
 
 /// The parent's settings for a child.
@@ -123,8 +123,8 @@ impl Worker {
 
     fn note(&mut self, done: InFlight, way: Way) {
         let latency_us = u64::try_from(done.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let told = Told { transfer: done.transfer, latency_us, way, attempts: done.attempts };
-        Message::Told(told).write(&mut self.lines);
+        let acknowledged = Acknowledged { transfer: done.transfer, latency_us, way, attempts: done.attempts };
+        Message::Acknowledged(acknowledged).write(&mut self.lines);
     }
 
     /// Writes the report to the pipe.

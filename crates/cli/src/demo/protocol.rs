@@ -3,7 +3,7 @@
 //! | line | meaning |
 //! |---|---|
 //! | `ready` | the store is open (and recovered) |
-//! | `told RUN WORKER SEQUENCE FROM TO AMOUNT LATENCY_US WAY ATTEMPTS` | this transfer is durable |
+//! | `durable RUN WORKER SEQUENCE FROM TO AMOUNT LATENCY_US WAY ATTEMPTS` | this transfer is durable |
 //!
 //! A line without its newline was truncated by the kill and is ignored. Whole lines are never interleaved
 //! (the child writes them under one lock), so any other line is an error.
@@ -23,7 +23,7 @@ pub(super) enum Way {
 
 /// A transfer that the store acknowledged as durable to the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Acknowledged {
     pub(super) transfer: Transfer,
     /// Time from the start of the transfer until its worker learned that it is durable, in microseconds.
     pub(super) latency_us: u64,
@@ -36,7 +36,7 @@ pub(super) struct Told {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     Ready,
-    Told(Told),
+    Acknowledged(Acknowledged),
 }
 
 impl Message {
@@ -44,7 +44,12 @@ impl Message {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let written = match self {
             Self::Ready => writeln!(out, "ready"),
-            Self::Told(Told { transfer: Transfer { id, from, to, amount }, latency_us, way, attempts }) => {
+            Self::Acknowledged(Acknowledged {
+                transfer: Transfer { id, from, to, amount },
+                latency_us,
+                way,
+                attempts,
+            }) => {
                 let TransferId { run, worker, sequence } = id;
                 let way = match way {
                     Way::Blocking => 'b',
@@ -52,7 +57,7 @@ impl Message {
                 };
                 writeln!(
                     out,
-                    "told {run} {worker} {sequence} {from} {to} {amount} {latency_us} {way} {attempts}"
+                    "durable {run} {worker} {sequence} {from} {to} {amount} {latency_us} {way} {attempts}"
                 )
             }
         };
@@ -66,7 +71,7 @@ impl Message {
             return Some(Self::Ready);
         }
         let [run, worker, sequence, from, to, amount, latency, way, attempts] =
-            exactly(line.strip_prefix("told ")?.split(' '))?;
+            exactly(line.strip_prefix("durable ")?.split(' '))?;
         let way = match way {
             "b" => Way::Blocking,
             "p" => Way::Pipelined,
@@ -74,7 +79,12 @@ impl Message {
         };
         let id = TransferId { run: number(run)?, worker: number(worker)?, sequence: number(sequence)? };
         let transfer = Transfer { id, from: number(from)?, to: number(to)?, amount: number(amount)? };
-        Some(Self::Told(Told { transfer, latency_us: number(latency)?, way, attempts: number(attempts)? }))
+        Some(Self::Acknowledged(Acknowledged {
+            transfer,
+            latency_us: number(latency)?,
+            way,
+            attempts: number(attempts)?,
+        }))
     }
 }
 
@@ -102,12 +112,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn told() -> impl Strategy<Value = Message> {
+    fn acknowledged() -> impl Strategy<Value = Message> {
         let numbers = any::<((u16, u16, u32), (u32, u32, u32), u64, bool, u32)>();
         numbers.prop_map(|((run, worker, sequence), (from, to, amount), latency_us, blocking, attempts)| {
             let transfer = Transfer { id: TransferId { run, worker, sequence }, from, to, amount };
             let way = if blocking { Way::Blocking } else { Way::Pipelined };
-            Message::Told(Told { transfer, latency_us, way, attempts })
+            Message::Acknowledged(Acknowledged { transfer, latency_us, way, attempts })
         })
     }
 
@@ -119,7 +129,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_cut_gives_just_the_messages_that_were_whole(
-            messages in proptest::collection::vec(prop_oneof![Just(Message::Ready), told()], 1..4),
+            messages in proptest::collection::vec(prop_oneof![Just(Message::Ready), acknowledged()], 1..4),
             at: prop::sample::Index,
         ) {
             let mut bytes = Vec::new();
@@ -138,7 +148,7 @@ mod tests {
     #[test]
     fn a_whole_line_that_is_no_message_is_an_error() {
         assert!(heard(b"ready\nreadytold\n").unwrap_err().to_string().contains("readytold"));
-        assert!(heard(b"told 1 2 3 4 5 6 7 b\n").is_err());
-        assert!(heard(b"told 1 2 3 4 5 6 7 b +1\n").is_err());
+        assert!(heard(b"durable 1 2 3 4 5 6 7 b\n").is_err());
+        assert!(heard(b"durable 1 2 3 4 5 6 7 b +1\n").is_err());
     }
 }

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 
 use super::Settings;
 use super::bank::INITIAL_BALANCE;
-use super::protocol::{Told, Way};
+use super::protocol::{Acknowledged, Way};
 use super::round::Round;
 use crate::show;
 
@@ -18,7 +18,7 @@ pub(super) struct Report<'o> {
     rounds: u16,
     kills: u64,
     worked: Duration,
-    told: u64,
+    acknowledged: u64,
     untold: u64,
     conflicts: u64,
     transfers: u64,
@@ -38,7 +38,7 @@ impl<'o> Report<'o> {
             rounds: 0,
             kills: 0,
             worked: Duration::ZERO,
-            told: 0,
+            acknowledged: 0,
             untold: 0,
             conflicts: 0,
             transfers: 0,
@@ -95,14 +95,15 @@ impl<'o> Report<'o> {
     pub(super) fn round(&mut self, round: &Round) -> io::Result<()> {
         self.add(round);
         let (crash, verdict) = (&round.crash, &round.verdict);
-        let (blocking, told) = (Latencies::of(Way::Blocking, &crash.told), crash.told.len() as u64);
+        let (blocking, acknowledged) =
+            (Latencies::of(Way::Blocking, &crash.acknowledged), crash.acknowledged.len() as u64);
         writeln!(
             self.out,
             "{:>5} {:>12} {:>12} {:>11} {:>10} {:>10} {:>10}  {}{}",
             round.number,
             show::duration(crash.worked),
-            show::count(told),
-            show::rate(told, crash.worked),
+            show::count(acknowledged),
+            show::rate(acknowledged, crash.worked),
             blocking.at(0.5),
             blocking.at(0.99),
             show::duration(round.recovery.took),
@@ -118,17 +119,20 @@ impl<'o> Report<'o> {
         self.rounds = round.number;
         self.kills += 1 + u64::from(crash.again_in_recovery);
         self.worked += crash.worked;
-        self.told += crash.told.len() as u64;
+        self.acknowledged += crash.acknowledged.len() as u64;
         self.untold += verdict.untold;
-        self.conflicts +=
-            crash.told.iter().map(|told| u64::from(told.attempts.saturating_sub(1))).sum::<u64>();
+        self.conflicts += crash
+            .acknowledged
+            .iter()
+            .map(|acknowledged| u64::from(acknowledged.attempts.saturating_sub(1)))
+            .sum::<u64>();
         self.transfers = verdict.transfers;
         self.pages = verdict.pages;
         self.longest_recovery = self.longest_recovery.max(round.recovery.took);
         self.log_bytes_read += round.recovery.log_bytes;
         self.rolled_back += round.recovery.rolled_back;
-        self.blocking.add(&Latencies::of(Way::Blocking, &crash.told));
-        self.pipelined.add(&Latencies::of(Way::Pipelined, &crash.told));
+        self.blocking.add(&Latencies::of(Way::Blocking, &crash.acknowledged));
+        self.pipelined.add(&Latencies::of(Way::Pipelined, &crash.acknowledged));
         self.problems.extend_from_slice(&verdict.problems);
     }
 
@@ -147,11 +151,12 @@ impl<'o> Report<'o> {
 
     fn figures(&mut self) -> io::Result<()> {
         let out = &mut *self.out;
-        let (kills, told) = (show::counted(self.kills, "kill"), show::counted(self.told, "transfer"));
+        let (kills, acknowledged) =
+            (show::counted(self.kills, "kill"), show::counted(self.acknowledged, "transfer"));
         writeln!(
             out,
-            "\n{kills}, {told} acknowledged as durable ({} per second), {} repeated after a conflict",
-            show::rate(self.told, self.worked),
+            "\n{kills}, {acknowledged} acknowledged as durable ({} per second), {} repeated after a conflict",
+            show::rate(self.acknowledged, self.worked),
             show::count(self.conflicts)
         )?;
         writeln!(
@@ -172,9 +177,9 @@ impl<'o> Report<'o> {
     }
 
     fn what_held(&mut self, settings: &Settings) -> io::Result<()> {
-        let (out, told) = (&mut *self.out, show::counted(self.told, "transfer"));
+        let (out, acknowledged) = (&mut *self.out, show::counted(self.acknowledged, "transfer"));
         writeln!(out, "\nVerified after every kill:")?;
-        writeln!(out, "  the {told} acknowledged as durable exist unchanged;")?;
+        writeln!(out, "  the {acknowledged} acknowledged as durable exist unchanged;")?;
         writeln!(
             out,
             "  {} in flight at a kill exist completely, the other ones not at all;",
@@ -203,11 +208,12 @@ impl Latencies {
         Self(Histogram::new(3).expect("three digits are possible"))
     }
 
-    fn of(way: Way, told: &[Told]) -> Self {
+    fn of(way: Way, acknowledged: &[Acknowledged]) -> Self {
         let mut latencies = Self::new();
-        told.iter()
-            .filter(|told| told.way == way)
-            .for_each(|told| latencies.0.saturating_record(told.latency_us));
+        acknowledged
+            .iter()
+            .filter(|acknowledged| acknowledged.way == way)
+            .for_each(|acknowledged| latencies.0.saturating_record(acknowledged.latency_us));
         latencies
     }
 

@@ -12,7 +12,7 @@ use super::Settings;
 use super::audit::{Expected, Found, audit};
 use super::bank::{self, Transfer};
 use super::child::Orders;
-use super::protocol::Told;
+use super::protocol::Acknowledged;
 use super::victim::Victim;
 
 /// Assumed duration of the first recovery.
@@ -43,7 +43,7 @@ pub(super) struct Crash {
     /// Time from the child's opening of the store to its kill.
     pub(super) worked: Duration,
     /// Transfers acknowledged as durable to the child, or to the second child.
-    pub(super) told: Vec<Told>,
+    pub(super) acknowledged: Vec<Acknowledged>,
     /// `true` if a second child was killed during recovery.
     pub(super) again_in_recovery: bool,
     /// The runs of children.
@@ -106,15 +106,15 @@ impl<'a> Rounds<'a> {
     fn crash(&mut self, again_in_recovery: bool) -> Result<Crash> {
         let share = self.random.random_range(0.2..1.0);
         let (run, child) = self.start_child(self.settings.trace.clone().as_deref())?;
-        let (mut told, worked) = child.kill_after_work_of(self.settings.round.mul_f64(share))?;
+        let (mut acknowledged, worked) = child.kill_after_work_of(self.settings.round.mul_f64(share))?;
         let mut runs = vec![run];
         if again_in_recovery {
             let share = self.random.random_range(0.0..1.0);
             let (run, child) = self.start_child(None)?;
-            told.extend(child.kill_after(self.last_recovery.mul_f64(share))?);
+            acknowledged.extend(child.kill_after(self.last_recovery.mul_f64(share))?);
             runs.push(run);
         }
-        Ok(Crash { worked, told, again_in_recovery, runs })
+        Ok(Crash { worked, acknowledged, again_in_recovery, runs })
     }
 
     fn start_child(&mut self, trace: Option<&Path>) -> Result<(u16, Victim)> {
@@ -128,9 +128,11 @@ impl<'a> Rounds<'a> {
         let tx = db.begin()?;
         let (balances, transfers) = (bank::balances(&tx)?, bank::transfers(&tx)?);
         drop(tx);
-        let told: Vec<Transfer> = crash.told.iter().map(|told| told.transfer).collect();
+        let acknowledged: Vec<Transfer> =
+            crash.acknowledged.iter().map(|acknowledged| acknowledged.transfer).collect();
         let accounts = self.settings.accounts;
-        let expected = Expected { accounts, seen_before: &self.seen, told: &told, runs: &crash.runs };
+        let expected =
+            Expected { accounts, seen_before: &self.seen, acknowledged: &acknowledged, runs: &crash.runs };
         let mut audit = audit(&expected, &Found { transfers: &transfers, balances: &balances });
         let check = db.check(&mut |_, _| {})?;
         audit.problems.extend(

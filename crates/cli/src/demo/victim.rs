@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::child::Orders;
-use super::protocol::{Message, Told, read_all};
+use super::protocol::{Acknowledged, Message, read_all};
 use crate::arguments::StoreArguments;
 
 /// Longest time for the child to open the store.
@@ -21,7 +21,7 @@ const OPENS_WITHIN: Duration = Duration::from_secs(60);
 pub(super) struct Victim {
     child: Child,
     ready: Receiver<Instant>,
-    listener: Option<JoinHandle<Result<Vec<Told>>>>,
+    listener: Option<JoinHandle<Result<Vec<Acknowledged>>>>,
 }
 
 impl Victim {
@@ -66,7 +66,7 @@ impl Victim {
 
     /// Kills the child `span` after it has opened the store. Returns its messages, and the actual time of its
     /// work.
-    pub(super) fn kill_after_work_of(self, span: Duration) -> Result<(Vec<Told>, Duration)> {
+    pub(super) fn kill_after_work_of(self, span: Duration) -> Result<(Vec<Acknowledged>, Duration)> {
         match self.ready.recv_timeout(OPENS_WITHIN) {
             Ok(ready) => {
                 thread::sleep((ready + span).saturating_duration_since(Instant::now()));
@@ -81,14 +81,14 @@ impl Victim {
     }
 
     /// Kills the child `span` after its start, in any state.
-    pub(super) fn kill_after(self, span: Duration) -> Result<Vec<Told>> {
+    pub(super) fn kill_after(self, span: Duration) -> Result<Vec<Acknowledged>> {
         thread::sleep(span);
         self.kill()
     }
 
     /// Kills the child with SIGKILL, and then reads the pipe to its end: messages written before its end
     /// count.
-    fn kill(mut self) -> Result<Vec<Told>> {
+    fn kill(mut self) -> Result<Vec<Acknowledged>> {
         if let Some(status) = self.child.try_wait()? {
             bail!("the child ended by itself ({status}) before it was killed");
         }
@@ -107,13 +107,13 @@ impl Drop for Victim {
     }
 }
 
-fn listen(stdout: ChildStdout, ready: &Sender<Instant>) -> Result<Vec<Told>> {
-    let mut told = Vec::new();
+fn listen(stdout: ChildStdout, ready: &Sender<Instant>) -> Result<Vec<Acknowledged>> {
+    let mut acknowledged = Vec::new();
     read_all(BufReader::with_capacity(1 << 20, stdout), |message| match message {
         // An error means that no thread waits for the message, as in `kill_after`.
         Message::Ready => drop(ready.send(Instant::now())),
-        Message::Told(one) => told.push(one),
+        Message::Acknowledged(one) => acknowledged.push(one),
     })
     .context("cannot parse a message of the child")?;
-    Ok(told)
+    Ok(acknowledged)
 }

@@ -59,9 +59,9 @@ fn a_memory_server_ends_with_the_process_that_started_it_even_when_it_is_stopped
     shell.kill().expect("it is killed");
     shell.wait().expect("it has ended");
     // The pipe ends once no process has its write end open.
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || tell.send(said.read_to_end(&mut Vec::new()).is_ok()));
-    let ended = told.recv_timeout(Duration::from_secs(60));
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(said.read_to_end(&mut Vec::new()).is_ok()));
+    let ended = receiver.recv_timeout(Duration::from_secs(60));
     if ended.is_err() {
         let _ = Command::new("kill").args(["-KILL", server.trim()]).status();
     }
@@ -105,9 +105,9 @@ fn a_memory_server_without_free_descriptors_can_be_stopped() {
     let number = server.id().to_string();
     let sent = |signal: &str| Command::new("kill").args([signal, &number]).status().is_ok();
     assert!(sent("-TERM"));
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || tell.send(server.wait().is_ok()));
-    let ended = told.recv_timeout(Duration::from_secs(60));
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(server.wait().is_ok()));
+    let ended = receiver.recv_timeout(Duration::from_secs(60));
     assert!(ended.is_ok() || sent("-KILL"));
     assert_eq!(ended, Ok(true), "the server does not end");
     assert!((1..20).contains(&programs.len()), "{} programs", programs.len());

@@ -43,7 +43,7 @@ mod wait;
 
 pub(crate) use limit::in_force as limit_in_force;
 pub(crate) use stack::{
-    end_helper as end_stack_helper, settle_here as settle_stack, start_helper as start_stack_helper,
+    end_helper as end_stack_helper, start_helper as start_stack_helper, unmanage_here as unmanage_stack,
 };
 pub(crate) use stream::take_over as take_streams_over;
 pub(crate) use thread::{Blocks, blocks, forget_ours, processor_ns, watch_main_thread, with_ordinary_memory};

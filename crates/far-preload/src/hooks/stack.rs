@@ -56,7 +56,7 @@ pub(crate) fn start_helper() -> std::io::Result<()> {
 
 fn help() {
     loop {
-        // Acquire: pairs with Release in `turned`; `settle_at` changed `WANTED` before.
+        // Acquire: pairs with Release in `turned`; `unmanage_at` changed `WANTED` before.
         let turn = TURN.load(Acquire);
         let wanted = WANTED.load(Acquire);
         if wanted == END {
@@ -67,7 +67,7 @@ fn help() {
             continue;
         }
         unmanage(wanted.saturating_sub(BELOW), BELOW + ABOVE);
-        // Release: pairs with Acquire in `settle_at`, after which the stack is ordinary memory.
+        // Release: pairs with Acquire in `unmanage_at`, after which the stack is ordinary memory.
         WANTED.store(0, Release);
         turned();
     }
@@ -100,16 +100,16 @@ fn futex(operation: c_int, value: u32) {
 
 /// Unmanages the stack of this thread if it is in far memory.
 #[inline]
-pub(crate) fn settle_here(region: &std::ops::Range<usize>) {
+pub(crate) fn unmanage_here(region: &std::ops::Range<usize>) {
     let here = 0_u8;
     let at = ptr::from_ref(std::hint::black_box(&here)) as usize;
     if region.contains(&at) {
-        settle_at(at);
+        unmanage_at(at);
     }
 }
 
 #[cold]
-fn settle_at(at: usize) {
+fn unmanage_at(at: usize) {
     while is_managed(at.saturating_sub(BELOW)..at + ABOVE) {
         // Acquire, here and below: pairs with Release in `turned`. The value for the wait is read before the
         // condition is checked, so no wake-up is lost.

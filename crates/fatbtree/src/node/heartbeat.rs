@@ -101,8 +101,8 @@ impl Node {
 
     /// Records the clock of another node.
     pub(super) fn heard_clock(&self, from: PeId, clock_ms: Option<u64>) {
-        let (Some(told), Some(now)) = (clock_ms, self.application.clock_ms()) else { return };
-        let offset = clock_offset::judge_message(told, now, self.options.max_clock_offset);
+        let (Some(reported), Some(now)) = (clock_ms, self.application.clock_ms()) else { return };
+        let offset = clock_offset::judge_message(reported, now, self.options.max_clock_offset);
         let before = match offset {
             Some(offset) => self.heartbeats.offsets.borrow_mut().insert(from, offset),
             None => self.heartbeats.offsets.borrow_mut().remove(&from),

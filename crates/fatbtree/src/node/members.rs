@@ -231,7 +231,7 @@ impl Node {
                 .map(|(id, _)| *id)
                 .collect::<Vec<_>>();
             for id in to_it {
-                self.settle(id).await;
+                self.forget_decision(id).await;
             }
             self.hear_anew();
             // Each node that knows of the departure notifies the others, because the node that left may be

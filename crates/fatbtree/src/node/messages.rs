@@ -78,7 +78,9 @@ impl Node {
             Message::Install { id } => {
                 self.spawn(|node| Box::pin(async move { node.install(from, id).await }))
             }
-            Message::Installed { id } => self.spawn(|node| Box::pin(async move { node.settle(id).await })),
+            Message::Installed { id } => {
+                self.spawn(|node| Box::pin(async move { node.forget_decision(id).await }))
+            }
             Message::Ask { id } => self.asked(from, id),
             Message::Abort { id } => self.spawn(|node| Box::pin(async move { node.abandon(id).await })),
             Message::Hello => {

@@ -242,7 +242,7 @@ impl Node {
         if node.is_settled() {
             node.leaves().iter().for_each(|leaf| node.serve_locally(&leaf.range));
         }
-        node.begin_to_settle().await;
+        node.begin_collecting().await;
         node.resume_moves();
         for pe in node.others().into_iter().filter(|_| !is_built) {
             node.greet(pe);

@@ -84,7 +84,7 @@ pub(super) struct StoreIdentity {
 }
 
 /// Progress of collecting the entries of another node.
-enum Told {
+enum Collection {
     /// Entries from this key on are missing.
     Until(Key),
     /// All entries have arrived; the other node has not recorded the name yet.
@@ -99,7 +99,7 @@ struct Heard {
     known: Ranges<PageCopy>,
     staged: BTreeMap<MoveId, RouteEntry>,
     newest: u64,
-    told: BTreeMap<PeId, Told>,
+    collected_from: BTreeMap<PeId, Collection>,
 }
 
 impl StoreIdentity {
@@ -111,7 +111,8 @@ impl StoreIdentity {
         for (range, pe) in founding.ranges() {
             known.learn(&range, 1, &PageCopy { pe, page: PageNo::ROOT });
         }
-        let heard = Heard { number: 0, known, staged: BTreeMap::new(), newest: 1, told: BTreeMap::new() };
+        let heard =
+            Heard { number: 0, known, staged: BTreeMap::new(), newest: 1, collected_from: BTreeMap::new() };
         Self {
             birth: recovered.birth,
             is_settled: Cell::new(recovered.is_settled && withheld.is_none()),
@@ -143,7 +144,7 @@ impl Node {
             return None;
         }
         let heard = self.store_identity.heard.borrow();
-        let is_open = |pe: &PeId| !matches!(heard.told.get(pe), Some(Told::Admitted));
+        let is_open = |pe: &PeId| !matches!(heard.collected_from.get(pe), Some(Collection::Admitted));
         let open: Vec<_> = self.others().into_iter().filter(is_open).map(|pe| pe.to_string()).collect();
         let open = open.join(", ");
         Some(match self.is_copy() {
@@ -212,17 +213,17 @@ impl Node {
     }
 
     /// Begins to collect the keys of an unsettled store. Takes ownership at once if there is no other node.
-    pub(super) async fn begin_to_settle(&self) {
+    pub(super) async fn begin_collecting(&self) {
         if self.is_settled() {
             return;
         }
         if self.others().is_empty() || (self.is_copy() && self.options.is_copy_accepted) {
-            return self.settle_down().await;
+            return self.finish_collecting().await;
         }
         self.spawn(|node| {
             Box::pin(async move {
                 node.hear_all().await;
-                node.settle_down().await;
+                node.finish_collecting().await;
             })
         });
     }
@@ -246,7 +247,7 @@ impl Node {
     pub(super) fn hear_anew(&self) {
         if !self.is_settled() {
             let mut heard = self.store_identity.heard.borrow_mut();
-            heard.told.clear();
+            heard.collected_from.clear();
             // Answers in flight belong to the earlier collection.
             heard.number += 1;
         }
@@ -261,14 +262,14 @@ impl Node {
     /// Requests missing entries from a node; returns `true` if some are missing.
     fn ask_for_account(&self, pe: PeId) -> bool {
         let hearing = self.hearing();
-        let message = match self.store_identity.heard.borrow().told.get(&pe) {
+        let message = match self.store_identity.heard.borrow().collected_from.get(&pe) {
             None => Message::Account { hearing, from: Key::new() },
-            Some(Told::Until(key)) => Message::Account { hearing, from: key.clone() },
-            Some(Told::All) => Message::Admit {
+            Some(Collection::Until(key)) => Message::Account { hearing, from: key.clone() },
+            Some(Collection::All) => Message::Admit {
                 birth: self.store_identity.birth,
                 is_loss_accepted: self.options.is_loss_accepted,
             },
-            Some(Told::Admitted) => return false,
+            Some(Collection::Admitted) => return false,
         };
         self.send(pe, &message);
         true
@@ -310,10 +311,10 @@ impl Node {
             return;
         }
         let mut heard = self.store_identity.heard.borrow_mut();
-        let is_wanted = match heard.told.get(&pe) {
+        let is_wanted = match heard.collected_from.get(&pe) {
             None => from.is_empty(),
-            Some(Told::Until(key)) => *key == from,
-            Some(Told::All | Told::Admitted) => false,
+            Some(Collection::Until(key)) => *key == from,
+            Some(Collection::All | Collection::Admitted) => false,
         };
         // An answer without progress would make the collection endless.
         let is_progress = page.rest.as_ref().is_none_or(|rest| *rest > from);
@@ -329,7 +330,7 @@ impl Node {
         }
         heard.staged.extend(page.staged);
         heard.newest = heard.newest.max(page.newest);
-        heard.told.insert(pe, page.rest.map_or(Told::All, Told::Until));
+        heard.collected_from.insert(pe, page.rest.map_or(Collection::All, Collection::Until));
         drop(heard);
         self.store_identity.notify.notify_waiters();
     }
@@ -361,15 +362,15 @@ impl Node {
             return self.displaced(pe);
         }
         let mut heard = self.store_identity.heard.borrow_mut();
-        if matches!(heard.told.get(&pe), Some(Told::All)) {
-            heard.told.insert(pe, Told::Admitted);
+        if matches!(heard.collected_from.get(&pe), Some(Collection::All)) {
+            heard.collected_from.insert(pe, Collection::Admitted);
             drop(heard);
             self.store_identity.notify.notify_waiters();
         }
     }
 
     /// Takes ownership of the store's keys (STORE-3, STORE-6).
-    async fn settle_down(&self) {
+    async fn finish_collecting(&self) {
         let withheld = self.store_identity.withheld.borrow().clone();
         let (leaves, forwarding, decisions) = match withheld {
             None => self.inheritance(),

@@ -33,8 +33,8 @@ use crate::world::Slot;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MoveError {
-    /// This node does not have the leaf, or has it no longer.
-    #[error("{0} is not at this node")]
+    /// This node does not have the leaf.
+    #[error("{0} is not at this node; send the command to the node that has it (AZ.CLUSTER MAP)")]
     NotHere(PageNo),
     /// The receiver is not a member, or is this node.
     #[error("{0} is this node or not a member of the cluster")]
@@ -71,7 +71,7 @@ pub enum MoveError {
     #[error("{0}: {1}")]
     Clock(PeId, ClockOffset),
     /// The receiver did not answer in time.
-    #[error("{0} did not take the leaf in time")]
+    #[error("{0} did not take the leaf in time; try again when it is reachable")]
     NoAnswer(PeId),
     /// The store of this node rolled the change back, for example because its disk is full.
     #[error("the store rolled the change back: {0}")]
@@ -242,7 +242,7 @@ impl Node {
             Box::pin(async move {
                 while node.state.borrow().decided.contains_key(&id) {
                     match node.has_left(to) {
-                        true => node.settle(id).await, // LEAVE-6
+                        true => node.forget_decision(id).await, // LEAVE-6
                         false => node.send(to, &Message::Install { id }),
                     }
                     node.world.clock.sleep(node.options.remind_interval).await;
@@ -373,10 +373,10 @@ impl Node {
     }
 
     /// Forgets a decision after the receiver has taken ownership: it need not be sent again.
-    pub(super) async fn settle(&self, id: MoveId) {
+    pub(super) async fn forget_decision(&self, id: MoveId) {
         let is_open = self.state.borrow().decided.contains_key(&id);
         if is_open {
-            match self.store.change(Change { settle: Some(id), ..Change::default() }).await {
+            match self.store.change(Change { forget: Some(id), ..Change::default() }).await {
                 Ok(()) => {
                     self.state.borrow_mut().decided.remove(&id);
                 }

@@ -83,7 +83,7 @@ impl History {
     /// # Panics
     ///
     /// If there is no such operation.
-    pub fn settle(&mut self, key: &[u8], place: usize, how: Option<(Duration, Seen)>) {
+    pub fn complete(&mut self, key: &[u8], place: usize, how: Option<(Duration, Seen)>) {
         let event = &mut self.keys.get_mut(key).expect("it was added")[place];
         *event = match (event.take(), how) {
             (Some(event), Some((ended, seen))) => Some(Event { ended: Some(ended), seen, ..event }),
@@ -117,12 +117,12 @@ impl History {
 
 /// Returns the value after an operation, or `None` if the operation contradicts the value `before`.
 fn apply(seen: &Seen, before: Option<&Vec<u8>>) -> Option<Option<Vec<u8>>> {
-    let told = |existed: &Option<bool>| existed.is_none_or(|existed| existed == before.is_some());
+    let fits = |existed: &Option<bool>| existed.is_none_or(|existed| existed == before.is_some());
     match seen {
         Seen::Read(value) => (value.as_ref() == before).then(|| before.cloned()),
-        Seen::Wrote { value, existed } => told(existed).then(|| value.clone()),
+        Seen::Wrote { value, existed } => fits(existed).then(|| value.clone()),
         Seen::Inserted { value, existed } => {
-            told(existed).then(|| before.cloned().or_else(|| Some(value.clone())))
+            fits(existed).then(|| before.cloned().or_else(|| Some(value.clone())))
         }
     }
 }

@@ -59,13 +59,13 @@ impl Node {
         job: impl FnOnce(Rc<Node>) -> Task<'static, T>,
     ) -> Option<T> {
         let slot = Slot::new();
-        let told = Rc::clone(&slot);
+        let result = Rc::clone(&slot);
         self.spawn(|node| {
             let job = job(node);
             Box::pin(async move {
                 let done = job.await;
                 drop(entry);
-                told.put(done);
+                result.put(done);
             })
         });
         let (world, options, _) = self.parts();

@@ -243,7 +243,7 @@ impl Content {
         if let Some((id, to)) = change.decide {
             self.decided.insert(id, to);
         }
-        if let Some(id) = change.settle {
+        if let Some(id) = change.forget {
             self.decided.remove(&id);
         }
         self.met.extend(change.met);

@@ -146,7 +146,7 @@ pub struct Change {
     /// A decided move to this PE.
     pub decide: Option<(MoveId, PeId)>,
     /// A move that its receiver has acknowledged.
-    pub settle: Option<MoveId>,
+    pub forget: Option<MoveId>,
     /// Name of the store of another PE, which replaces an earlier recorded name.
     pub met: Option<(PeId, u64)>,
     /// `true` if the store has its keys now.
@@ -361,7 +361,7 @@ mod tests {
             let change = Change {
                 remove: vec![PageNo(3)],
                 unstage: Some(id),
-                settle: Some(id),
+                forget: Some(id),
                 forwarding: Some((KeyRange::all(), vec![])),
                 ..Change::default()
             };

@@ -35,11 +35,11 @@ impl Committer {
     /// be durable.
     #[must_use]
     pub fn lasting(&self, ticket: CommitTicket) -> Task<'static, Result<(), String>> {
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let gone = || "the node is stopping".to_owned();
-        let is_sent = self.queue.send((ticket, tell)).is_ok();
+        let is_sent = self.queue.send((ticket, sender)).is_ok();
         Box::pin(
-            async move { if is_sent { told.await.unwrap_or_else(|_| Err(gone())) } else { Err(gone()) } },
+            async move { if is_sent { receiver.await.unwrap_or_else(|_| Err(gone())) } else { Err(gone()) } },
         )
     }
 }
@@ -48,9 +48,9 @@ fn work(queue: &Receiver<Waiting>) {
     while let Ok(first) = queue.recv() {
         // The newest ticket is last and is awaited first: its flush usually covers the others.
         let mut batch: Vec<_> = std::iter::once(first).chain(queue.try_iter()).collect();
-        while let Some((ticket, tell)) = batch.pop() {
+        while let Some((ticket, sender)) = batch.pop() {
             // The task that waits may have ended.
-            let _ = tell.send(ticket.wait().map_err(|error| error.to_string()));
+            let _ = sender.send(ticket.wait().map_err(|error| error.to_string()));
         }
     }
 }

@@ -137,7 +137,7 @@ impl NodeContext {
     pub async fn leave(&self) -> Result<(), LeaveError> {
         self.node.leave().await?;
         let began = Instant::now();
-        while !self.node.untold().is_empty() && began.elapsed() < TELL_TIMEOUT {
+        while !self.node.uninformed().is_empty() && began.elapsed() < TELL_TIMEOUT {
             tokio::time::sleep(TELL_INTERVAL).await;
         }
         Ok(())
@@ -196,16 +196,16 @@ impl NodeHandle {
         &self,
         job: impl FnOnce(Rc<NodeContext>) -> Task<'static, T> + Send + 'static,
     ) -> Result<T, Error> {
-        let (tell, told) = sync_channel(1);
+        let (sender, receiver) = sync_channel(1);
         let job: Job = Box::new(move |here| {
             let task = job(here);
             Box::pin(async move {
                 // The requesting thread waits for the result.
-                let _ = tell.send(task.await);
+                let _ = sender.send(task.await);
             })
         });
         self.jobs.send(job).map_err(|_| Error::Stopped)?;
-        told.recv().map_err(|_| Error::Interrupted)
+        receiver.recv().map_err(|_| Error::Interrupted)
     }
 
     /// Runs `job` as a task on the node's thread, without waiting for it. Does nothing if the node has

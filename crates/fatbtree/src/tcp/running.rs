@@ -58,7 +58,7 @@ pub struct NodeConfig {
 #[non_exhaustive]
 pub enum StartError {
     /// The node is not in the list of members.
-    #[error("node {} is not on the list of members", .0.0)]
+    #[error("node {} is not on the list of members; add it, or start it with another number (--node)", .0.0)]
     NoMember(PeId),
     /// A thread or a socket could not be created.
     #[error("cannot start the node: no thread or no socket")]
@@ -139,7 +139,7 @@ impl NodeThread {
         let tools = Tools { committer, apart: apart.handle().clone() };
         let (handle, queue) = NodeHandle::new();
         let (stop, stopped) = unbounded_channel();
-        let (tell, told) = sync_channel(1);
+        let (sender, receiver) = sync_channel(1);
         let thread = thread::Builder::new().name(format!("azekura-pe-{}", config.pe.0)).spawn(move || {
             let local = LocalSet::new();
             let body = async {
@@ -148,10 +148,10 @@ impl NodeThread {
                     Ok(here) => {
                         let local_keys = Shut(Arc::clone(here.node.local_keys()));
                         // The starting thread waits for this.
-                        let _ = tell.send(Ok(Arc::clone(&local_keys.0)));
+                        let _ = sender.send(Ok(Arc::clone(&local_keys.0)));
                         work(here, queue, stopped).await;
                     }
-                    Err(error) => drop(tell.send(Err(error))),
+                    Err(error) => drop(sender.send(Err(error))),
                 }
             };
             runtime.block_on(local.run_until(body));
@@ -160,7 +160,8 @@ impl NodeThread {
             runtime.shutdown_timeout(STOP_TIMEOUT);
             apart.shutdown_timeout(STOP_TIMEOUT);
         })?;
-        let begun = told.recv().unwrap_or_else(|_| Err(io::Error::other("the node's thread ended").into()));
+        let begun =
+            receiver.recv().unwrap_or_else(|_| Err(io::Error::other("the node's thread ended").into()));
         match begun {
             Ok(local_keys) => {
                 Ok(Self { handle: Some(handle), local_keys, address, stop, thread: Some(thread) })

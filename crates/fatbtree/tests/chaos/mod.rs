@@ -111,7 +111,7 @@ pub(crate) async fn leaver(cluster: Cluster, leaves: usize, left: Rc<Cell<usize>
             let Some(node) = cluster.node(pe) else { break };
             match *done.borrow() {
                 Some(false) => break,
-                Some(true) if node.untold().is_empty() => {
+                Some(true) if node.uninformed().is_empty() => {
                     left.set(left.get() + 1);
                     cluster.dismiss(pe);
                     break;
@@ -149,9 +149,9 @@ fn heal(cluster: &Cluster, plan: &impl Debug) {
         if cluster.disk(pe).has_left(pe) {
             let node = cluster.running(pe);
             assert!(
-                node.untold().is_empty(),
+                node.uninformed().is_empty(),
                 "{plan:?}: {pe} has left, and {:?} never heard of it",
-                node.untold()
+                node.uninformed()
             );
             cluster.dismiss(pe);
         }

@@ -257,9 +257,9 @@ impl Fs for SubmitFs {
 /// Returns the sizes that an atomic write of this file may have, as the kernel reports them.
 fn atomic_units(file: &OsFile) -> Option<(u64, u64)> {
     let stat = rustix::fs::statx(file.handle(), c"", AtFlags::EMPTY_PATH, STATX_WRITE_ATOMIC).ok()?;
-    let told = StatxFlags::from_bits_retain(stat.stx_mask).contains(STATX_WRITE_ATOMIC);
+    let is_supported = StatxFlags::from_bits_retain(stat.stx_mask).contains(STATX_WRITE_ATOMIC);
     let (min, max) = (stat.stx_atomic_write_unit_min, stat.stx_atomic_write_unit_max);
-    (told && min > 0 && file.is_direct()).then_some((min.into(), max.into()))
+    (is_supported && min > 0 && file.is_direct()).then_some((min.into(), max.into()))
 }
 
 /// Returns `true` if a write may be atomic: a length that is a power of two within the units, at a multiple

@@ -20,18 +20,18 @@ fn analysis(name: &str, operation: &str) -> Analysis {
 #[test]
 fn each_call_that_receives_from_a_socket_is_a_wait_for_the_network() {
     for (name, called) in [("recvfrom", "recv"), ("recvmsg", "recv"), ("readv", "read")] {
-        let mut told = String::new();
+        let mut report = String::new();
         // One right recording of three is enough, as in the other tests.
         let is_right = (0..3).any(|_| {
             let analysis = analysis(name, "receiver");
             let site = analysis.sites.iter().find(|site| site.name == format!("{called} in receiver"));
             let is_network = site.is_some_and(|site| site.kind == Some(WaitKind::Network));
             let sentence = analysis.verdict.sentence();
-            told = format!("{sentence} {:#?} of {:?}", analysis.sites, analysis.recorded);
+            report = format!("{sentence} {:#?} of {:?}", analysis.sites, analysis.recorded);
             let is_disturbed = others(&analysis).is_none_or(|part| part > 0.2);
             is_network && (is_disturbed || sentence.contains("waiting for the network"))
         });
-        assert!(is_right, "{name}: {told}");
+        assert!(is_right, "{name}: {report}");
     }
 }
 
@@ -66,30 +66,30 @@ fn calls_that_send_wait_for_the_network_and_calls_that_wait_for_others_are_idle(
             continue; // a kernel without message queues
         }
         // A thread that starts late may wait for no other one, so one right recording of three is enough.
-        let mut told = String::new();
+        let mut report = String::new();
         let is_right = (0..3).any(|_| {
             let analysis = analysis(name, transaction);
-            told = format!("{:#?}", analysis.sites);
+            report = format!("{:#?}", analysis.sites);
             analysis.sites.iter().any(|found| found.name == site && found.kind == Some(kind))
         });
-        assert!(is_right, "{name}: {told}");
+        assert!(is_right, "{name}: {report}");
     }
 }
 
 #[test]
 fn threads_and_timed_mutexes_of_iso_c_are_recorded() {
     // A thread that starts late may find the mutex free, so one right recording of three is enough.
-    let mut told = String::new();
+    let mut report = String::new();
     let is_right = (0..3).any(|_| {
         let analysis = analysis("timed", "clerk");
         let clerk = analysis.chosen().expect("chosen");
         assert_eq!((clerk.executions, clerk.threads), (2, 2));
-        told = format!("{:#?}", analysis.sites);
-        assert!(analysis.sites.iter().any(|site| site.name == "sleep in pause_us"), "{told}");
+        report = format!("{:#?}", analysis.sites);
+        assert!(analysis.sites.iter().any(|site| site.name == "sleep in pause_us"), "{report}");
         let is_ledger = |name: &str| name.starts_with("ledger, mutex, waited for in clerk");
         analysis.sites.iter().any(|site| is_ledger(&site.name) && site.count >= 1)
     });
-    assert!(is_right, "{told}");
+    assert!(is_right, "{report}");
 }
 
 /// Returns the reason why a program was refused, and checks that it did not run: it would write a file.

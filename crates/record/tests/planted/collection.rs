@@ -40,11 +40,11 @@ fn is_right(truth: &str, operation: &str, analysis: &Analysis) -> bool {
         return false;
     }
     match (truth.split_once(':').unwrap_or((truth, "")), &analysis.verdict) {
-        (("lock", site), Verdict::Lock { site: told, vain, .. }) => told.contains(site) && *vain <= 0.5,
-        (("herd", site), Verdict::Lock { site: told, vain, .. }) => {
-            told.contains(site) && *vain > 0.5 && analysis.verdict.sentence().contains("Thundering herd")
+        (("lock", site), Verdict::Lock { site: report, vain, .. }) => report.contains(site) && *vain <= 0.5,
+        (("herd", site), Verdict::Lock { site: report, vain, .. }) => {
+            report.contains(site) && *vain > 0.5 && analysis.verdict.sentence().contains("Thundering herd")
         }
-        (("spin", site), Verdict::Spin { site: told, .. }) => told.contains(site),
+        (("spin", site), Verdict::Spin { site: report, .. }) => report.contains(site),
         (("cpu", _), Verdict::Cpu { .. }) => true,
         (("idle", _), Verdict::Waits { idle, .. }) => *idle >= 0.5,
         (("network", _), Verdict::Io { site, kind, .. }) => {
@@ -78,8 +78,8 @@ fn judge_one(program: &Path, arguments: &[&str], truth: &str, operation: &str) {
         assert_eq!(record(program, arguments, &output), Ok(0), "{name}");
         let trace = Trace::read(&output).expect("a recording");
         let analysis = Analysis::new(&trace, &AnalyzeOptions::default()).expect("no operation is asked for");
-        let told = format!("{}: {}", analysis.operation, analysis.verdict.sentence());
-        (!is_right(truth, operation, &analysis)).then_some((analysis, told))
+        let report = format!("{}: {}", analysis.operation, analysis.verdict.sentence());
+        (!is_right(truth, operation, &analysis)).then_some((analysis, report))
     });
 }
 

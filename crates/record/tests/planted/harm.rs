@@ -294,7 +294,7 @@ fn each_thread_is_recorded_or_counted_as_not_recorded() {
     let trace = Trace::read(place.path().join("trace")).expect("a recording");
     let (recorded, unrecorded) = (trace.threads.len() as u64, trace.unrecorded_threads);
     assert_eq!(recorded + unrecorded, 401, "{unrecorded} were not recorded");
-    let is_told = launched.missing.iter().any(|told| told.starts_with(&format!("{unrecorded} threads")));
+    let is_told = launched.missing.iter().any(|report| report.starts_with(&format!("{unrecorded} threads")));
     assert_eq!(is_told, unrecorded > 0, "{launched:?}");
 }
 
@@ -361,8 +361,9 @@ fn processes_that_outlive_the_recorder_start_programs_as_ever() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     assert_eq!(said(), "first\nlater\n");
-    let told = launched.missing.iter().find_map(|told| told.split_once("need ")?.1.split_once("; remove"));
-    let library = told.map(|(library, _)| library);
+    let report =
+        launched.missing.iter().find_map(|report| report.split_once("need ")?.1.split_once("; remove"));
+    let library = report.map(|(library, _)| library);
     let library = Path::new(library.expect("it says where the library is"));
     std::fs::remove_dir_all(library.parent().expect("a directory")).expect("it is there");
 }

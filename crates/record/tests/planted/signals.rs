@@ -23,8 +23,9 @@ fn judge_program(name: &'static str, kind: &'static str, operation: &str, right:
     let program = build(name, &mut programs);
     judge_runs(kind, || {
         let analysis = analysis(&program, &[kind], Some(operation));
-        let told = format!("{}\n{:#?}\n{:#?}", analysis.verdict.sentence(), analysis.sites, analysis.what_if);
-        (!right(&analysis)).then_some((analysis, told))
+        let report =
+            format!("{}\n{:#?}\n{:#?}", analysis.verdict.sentence(), analysis.sites, analysis.what_if);
+        (!right(&analysis)).then_some((analysis, report))
     });
 }
 
@@ -65,13 +66,13 @@ fn a_lock_that_is_retried_after_time_limits_is_no_thundering_herd() {
 #[test]
 fn a_queue_that_others_fill_is_no_lock_and_its_waits_are_reported() {
     judge("queue", "taker", |a| {
-        let told = match &a.verdict {
+        let report = match &a.verdict {
             Verdict::Waits { idle, largest, .. } => {
                 *idle > 0.5 && largest[0].0.starts_with("filled_semaphore, semaphore")
             }
             _ => false,
         };
-        accuses_no_lock(a) && told
+        accuses_no_lock(a) && report
     });
 }
 
@@ -114,8 +115,8 @@ fn threads_of_rust_are_operations_by_their_names() {
         let is_lock = |name: &str| name.contains("LEDGER") && name.contains("futex");
         let has_lock = analysis.sites.iter().any(|site| is_lock(&site.name));
         let is_right = has_lock && clerk.lock_wait_ns * 2 > clerk.elapsed_ns;
-        let told = format!("{:#?}", analysis.sites);
-        (!is_right).then_some((analysis, told))
+        let report = format!("{:#?}", analysis.sites);
+        (!is_right).then_some((analysis, report))
     });
 }
 
@@ -139,8 +140,8 @@ threads = [threading.Thread(target=work) for _ in range(4)]
 ";
     judge_runs("python3", || {
         let analysis = analysis(Path::new(python), &["-c", script], None);
-        let told = format!("{}\n{:#?}", analysis.verdict.sentence(), analysis.sites);
+        let report = format!("{}\n{:#?}", analysis.verdict.sentence(), analysis.sites);
         let is_lock = matches!(&analysis.verdict, Verdict::Lock { site, .. } if site.contains("semaphore"));
-        (!is_lock).then_some((analysis, told))
+        (!is_lock).then_some((analysis, report))
     });
 }

@@ -186,7 +186,7 @@ impl<'tx> Keyspace<'tx> {
 
     /// Adds the number of records that this transaction has added to the kept numbers. The transaction then
     /// commits (COUNT-2).
-    pub(crate) fn settle_count(&self) -> Result<(), Failure> {
+    pub(crate) fn store_count(&self) -> Result<(), Failure> {
         if self.added.get() != KeyCounts::default() {
             count::add(self.source.transaction()?.0, self.added.get())?;
         }
@@ -564,7 +564,7 @@ mod tests {
         let stored = db.transact(|tx| {
             let keys = Keyspace::open(tx, 0, &context)?;
             (0..3 * LONG_VISIT).try_for_each(|i| keys.put(&key(i), b"", Expiry::AtMs(2)))?;
-            Ok(keys.settle_count()?)
+            Ok(keys.store_count()?)
         });
         stored.expect("the store works");
         let snapshot = db.snapshot().expect("the store is open");

@@ -194,7 +194,7 @@ impl Reactor {
             return; // the kernel has no memory for the registration: the connection ends
         }
         connection.token = Some(token);
-        self.settle(token, connection, MissedEvent::None);
+        self.put_connection(token, connection, MissedEvent::None);
     }
 
     /// Updates the shared request count, and moves the connections that are now assigned to another reactor.
@@ -292,10 +292,11 @@ impl Reactor {
         if missed >= MissedEvent::Input {
             connection.note_input(missed == MissedEvent::End);
         }
-        self.settle(token, connection, missed);
+        self.put_connection(token, connection, missed);
     }
 
-    fn settle(&mut self, token: usize, connection: Box<Connection>, missed: MissedEvent) {
+    /// Moves a connection to its reactor; if that is this one, stores it and queues it if it has work.
+    fn put_connection(&mut self, token: usize, connection: Box<Connection>, missed: MissedEvent) {
         if self.pool.reactor_of(&connection) != self.number {
             return self.move_connection(token, connection);
         }

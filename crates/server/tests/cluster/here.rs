@@ -12,7 +12,7 @@ fn pipeline<T: AsRef<str>>(client: &mut Client, requests: &[T]) -> Vec<String> {
 }
 
 fn count(nodes: &Nodes, node: usize, name: &str) -> u64 {
-    nodes.told(node, name).parse().unwrap()
+    nodes.info(node, name).parse().unwrap()
 }
 
 fn grouped(client: &mut Client) -> u64 {

@@ -64,7 +64,7 @@ fn an_interactive_transaction_takes_place_at_the_node_of_its_first_key() {
         let reply = client.ask(request);
         assert!(reply.starts_with(wanted), "{request}: {reply}");
     }
-    assert_eq!(nodes.told(1, "open_transactions"), "1");
+    assert_eq!(nodes.info(1, "open_transactions"), "1");
     // The other client waits for the row lock.
     other.send(&["GET", "i"]);
     assert_eq!(client.ask("AZ.COMMIT"), "OK");
@@ -98,7 +98,7 @@ fn an_interactive_transaction_takes_place_at_the_node_of_its_first_key() {
     }
     assert_eq!(nodes.client(1).ask("MGET a i"), "[1 2]");
     for node in 0..3 {
-        assert_eq!(nodes.told(node, "open_transactions"), "0");
+        assert_eq!(nodes.info(node, "open_transactions"), "0");
     }
 }
 
@@ -281,7 +281,7 @@ fn a_transaction_that_begins_with_a_walk_takes_place_where_the_walk_begins() {
         let reply = client.ask(request);
         assert!(reply.starts_with(wanted), "{request}: {reply}");
     }
-    assert_eq!(nodes.told(2, "open_transactions"), "0");
+    assert_eq!(nodes.info(2, "open_transactions"), "0");
     // The transaction's leaves are the leaves that it has walked over, including empty leaves.
     assert_eq!(client.ask("AZ.CLUSTER SPLIT j"), "OK");
     assert_eq!(client.ask("AZ.BEGIN"), "OK");

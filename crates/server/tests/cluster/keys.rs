@@ -25,8 +25,8 @@ fn any_node_takes_any_keys_request() {
     assert_eq!(clients[1].ask("HELLO 3").split(' ').next(), Some("[server"));
     assert_eq!(clients[1].ask("GET nothing"), "nil");
     for node in 0..3 {
-        assert_ne!(nodes.told(node, "sent_on"), "0", "node {node} had keys of others asked");
-        assert_ne!(nodes.told(node, "worked"), "0", "node {node} was asked by others");
+        assert_ne!(nodes.info(node, "sent_on"), "0", "node {node} had keys of others asked");
+        assert_ne!(nodes.info(node, "worked"), "0", "node {node} was asked by others");
     }
 }
 
@@ -103,7 +103,7 @@ fn ranges_are_walked_over_all_nodes_in_order_both_ways() {
         assert_eq!(client.ask(&format!("SET {key} v{key}")), "OK");
     }
     // A leaf is split after the replies to the requests that have filled it.
-    wait_until("a leaf is split", || nodes.told(0, "splits") != "0");
+    wait_until("a leaf is split", || nodes.info(0, "splits") != "0");
     let all = |keys: &mut dyn Iterator<Item = &String>| {
         format!("[{}]", keys.cloned().collect::<Vec<_>>().join(" "))
     };
@@ -200,7 +200,7 @@ fn cluster_commands_of_redis_clients_are_harmless() {
     for request in ["CLUSTER INFO", "CLUSTER SLOTS"] {
         assert!(client.ask(request).starts_with("-ERR This instance has cluster support disabled"));
     }
-    assert_eq!(nodes.told(0, "nodes"), "3");
+    assert_eq!(nodes.info(0, "nodes"), "3");
     let map = client.ask("AZ.CLUSTER MAP");
     assert_eq!(map, "[[ h :0 :1 :1] [h p :1 :1 :1] [p nil :2 :1 :1]]");
     assert!(client.ask("AZ.CLUSTER STATUS").contains("links"));

@@ -45,7 +45,7 @@ fn a_node_leaves_while_clients_write_and_nothing_is_lost() {
         is_over.store(true, Relaxed);
         clients.into_iter().map(|client| client.join().unwrap()).sum()
     });
-    assert_eq!(nodes.told(1, "leaves"), "0");
+    assert_eq!(nodes.info(1, "leaves"), "0");
     let refused = nodes.client(1).ask("GET a");
     let left = "-ERR node 1 has left the cluster and has no keys; send requests to another node";
     assert!(refused.starts_with(left), "{refused}");
@@ -54,8 +54,8 @@ fn a_node_leaves_while_clients_write_and_nothing_is_lost() {
         let mut client = nodes.client(node);
         let sum: u64 = ('a'..='z').map(|key| client.ask(&format!("GET {key}")).parse::<u64>().unwrap()).sum();
         assert_eq!(sum, counted, "by node {node}");
-        assert_eq!(nodes.told(node, "left"), "1");
-        assert_eq!(nodes.told(node, "failure"), "");
+        assert_eq!(nodes.info(node, "left"), "1");
+        assert_eq!(nodes.info(node, "failure"), "");
         let refused = client.ask("AZ.CLUSTER MOVE a 1");
         assert!(refused.contains("not a member of the cluster"), "{refused}");
     }

@@ -70,8 +70,8 @@ fn no_increment_is_lost_while_leaves_split_and_move() {
     assert_eq!(sum, CLIENTS as u64 * EACH, "seed {seed}, {moved} moves: {rows}");
     assert!(words.chunks(2).is_sorted_by(|one, two| one[0] < two[0]), "seed {seed}: {rows}");
     for node in 0..nodes.len() {
-        assert_eq!(nodes.told(node, "failure"), "", "seed {seed}");
-        assert_eq!(nodes.told(node, "refused_frames"), "0", "seed {seed}");
+        assert_eq!(nodes.info(node, "failure"), "", "seed {seed}");
+        assert_eq!(nodes.info(node, "refused_frames"), "0", "seed {seed}");
     }
 }
 
@@ -228,9 +228,9 @@ fn the_nodes_describe_their_own_keys_while_leaves_split_and_move() {
     // The receiver of the last move may not know yet that it has the keys.
     let all = nodes.client(0).ask("DBSIZE");
     wait_until("the numbers of all nodes have the right sums", || {
-        let told: Vec<_> = (0..nodes.len()).map(|node| nodes.client(node).ask("INFO keyspace")).collect();
-        println!("{all}, {expiring} expire: {told:?}");
-        let sum = |name: &str| told.iter().map(|text| number(text, name)).sum::<usize>();
+        let info: Vec<_> = (0..nodes.len()).map(|node| nodes.client(node).ask("INFO keyspace")).collect();
+        println!("{all}, {expiring} expire: {info:?}");
+        let sum = |name: &str| info.iter().map(|text| number(text, name)).sum::<usize>();
         format!(":{}", sum("keys=")) == all && sum("expires=") == expiring
     });
 }

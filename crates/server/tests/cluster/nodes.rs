@@ -98,9 +98,9 @@ impl Nodes {
             let all = (running.len() - 1).to_string();
             let is_connected = (0..6000).any(|_| {
                 std::thread::sleep(Duration::from_millis(10));
-                self.told(*node, "nodes_reached") == all
+                self.info(*node, "nodes_reached") == all
             });
-            assert!(is_connected, "node {node} reaches {} of {all}", self.told(*node, "nodes_reached"));
+            assert!(is_connected, "node {node} reaches {} of {all}", self.info(*node, "nodes_reached"));
         }
     }
 
@@ -164,7 +164,7 @@ impl Nodes {
         let running: Vec<_> = (0..self.len()).filter(|node| self.servers[*node].is_some()).collect();
         for other in &running {
             wait_until("the connection of a stopped node has ended", || {
-                self.told(*other, "nodes_reached").parse::<usize>().unwrap() < running.len()
+                self.info(*other, "nodes_reached").parse::<usize>().unwrap() < running.len()
             });
         }
     }
@@ -200,12 +200,12 @@ impl Nodes {
     /// Waits until no transaction is open at any node. A transaction that was refused is closed after its
     /// client has got the reply.
     pub(crate) fn wait_until_none_is_open(&self) {
-        let is_none_open = |node| self.told(node, "open_transactions") == "0";
+        let is_none_open = |node| self.info(node, "open_transactions") == "0";
         wait_until("no transaction is open", || (0..self.len()).all(is_none_open));
     }
 
     /// Returns a value from a node's reply to `INFO cluster`.
-    pub(crate) fn told(&self, node: usize, name: &str) -> String {
+    pub(crate) fn info(&self, node: usize, name: &str) -> String {
         let info = self.client(node).ask("INFO cluster");
         let line = info.lines().find_map(|line| line.strip_prefix(&format!("azekura_{name}:")));
         line.unwrap_or_else(|| panic!("no {name} in {info}")).trim().to_owned()

@@ -16,7 +16,7 @@ fn pipeline<T: AsRef<str>>(client: &mut Client, requests: &[T]) -> Vec<String> {
 
 /// Returns how often connections of node 0 have waited for the owners of keys.
 fn waits(nodes: &Nodes) -> u64 {
-    nodes.told(0, "waits").parse().unwrap()
+    nodes.info(0, "waits").parse().unwrap()
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn a_snapshot_of_a_scan_is_closed_though_the_node_has_not_answered() {
     nodes.stop(1);
     let mut from_node = be_called(&nodes);
     let mut to_node = introduce(&nodes, CLUSTER, 1, KEY).unwrap();
-    wait_until("node 0 is connected", || nodes.told(0, "nodes_reached") == "1");
+    wait_until("node 0 is connected", || nodes.info(0, "nodes_reached") == "1");
     let mut client = nodes.client(0);
     let mut is_read = false;
     client.send(&["KEYS", "*"]);
@@ -144,7 +144,7 @@ fn a_snapshot_of_a_scan_is_closed_though_the_node_has_not_answered() {
 
 /// Waits until a value of node 0's `INFO cluster` contains `wanted`. No event announces the change.
 fn comes_to_say(nodes: &Nodes, name: &str, wanted: &str) {
-    wait_until(&format!("{name} with {wanted:?}"), || nodes.told(0, name).contains(wanted));
+    wait_until(&format!("{name} with {wanted:?}"), || nodes.info(0, name).contains(wanted));
 }
 
 /// Lets `attempt` cause a refusal until node 0 reports it. A node reports its last eight refusals, and the
@@ -154,7 +154,7 @@ fn refused_with<T>(nodes: &Nodes, wanted: &str, mut attempt: impl FnMut() -> T) 
     wait_until(&format!("a refusal with {wanted:?}"), || {
         done = Some(attempt());
         let begun = Instant::now();
-        let is_reported = || nodes.told(0, "last_refusals").contains(wanted);
+        let is_reported = || nodes.info(0, "last_refusals").contains(wanted);
         while !is_reported() && begun.elapsed() < Duration::from_secs(5) {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -239,7 +239,7 @@ fn a_member_that_sends_invalid_bytes_loses_only_its_connection() {
     }
     assert_eq!(client.ask("GET q"), "1");
     assert_eq!(nodes.client(1).ask("GET a"), "nil");
-    assert_eq!(nodes.told(0, "failure"), "");
+    assert_eq!(nodes.info(0, "failure"), "");
 }
 
 /// An answer that does not fit into a message between nodes must not hide that a transaction has run.

@@ -177,7 +177,7 @@ fn one_order_explains_what_all_clients_of_all_nodes_saw_while_leaves_split_and_m
     last.committed();
     check(&recorder.finish(), Level::StrictSerializable).assert_clean();
     for node in 0..nodes.len() {
-        assert_eq!(nodes.told(node, "failure"), "");
+        assert_eq!(nodes.info(node, "failure"), "");
     }
     nodes.wait_until_none_is_open();
 }

@@ -186,7 +186,7 @@ fn a_read_only_transaction_neither_waits_nor_blocks() {
         let reply = reader.ask(request);
         assert!(reply.starts_with(wanted), "{request}: {reply}");
     }
-    assert_eq!(nodes.told(1, "open_transactions"), "0");
+    assert_eq!(nodes.info(1, "open_transactions"), "0");
 }
 
 /// A snapshot of the cluster ends with `RETRY` when one of its leaves moves to another node (READER-3).

@@ -81,12 +81,12 @@ fn the_number_of_keys_is_right_after_any_commands() {
             }
             _ => redis.pass_ms(rng.random_range(1..30)),
         }
-        let told = format!("turn {turn}: {commands:?}");
-        assert_counted(&mut client, &told);
-        assert_described(&mut client, &told);
+        let context = format!("turn {turn}: {commands:?}");
+        assert_counted(&mut client, &context);
+        assert_described(&mut client, &context);
         assert_eq!(reader.ask("AZ.BEGIN RO"), "OK");
         client.ask(&commands[0]);
-        assert_counted(&mut reader, &told);
+        assert_counted(&mut reader, &context);
         assert_eq!(reader.ask("AZ.COMMIT"), "OK");
     }
 }
@@ -183,8 +183,8 @@ fn the_numbers_of_keys_follow_each_change_of_an_expiry() {
         ("EXPIRE d -1", 1, 1),
     ] {
         assert!(!client.ask(command).starts_with('-'), "{command}");
-        let told = format!("# Keyspace\r\ndb0:keys={keys},expires={expires},avg_ttl=0\r\n");
-        assert_eq!(client.ask("INFO keyspace"), told, "after {command}");
+        let context = format!("# Keyspace\r\ndb0:keys={keys},expires={expires},avg_ttl=0\r\n");
+        assert_eq!(client.ask("INFO keyspace"), context, "after {command}");
     }
     redis.pass_ms(10); // b has expired, and its record is still stored
     assert_eq!(client.ask("INFO keyspace"), "# Keyspace\r\n");

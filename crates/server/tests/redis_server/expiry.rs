@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{BEGAN_MS, TestServer, told};
+use crate::support::{BEGAN_MS, TestServer, info_number};
 
 /// Starts a server in which expired keys stay until the test removes them.
 fn server_without_removal() -> TestServer {
@@ -162,7 +162,7 @@ fn an_open_transaction_with_a_key_that_expires_delays_no_other_client() {
     redis.pass_ms(1000);
     // A removal also locks the gap to the next key, so a row before a locked one stays, too.
     let limit = Instant::now() + Duration::from_secs(60);
-    while told(&mut other, "expired_keys") < 2 {
+    while info_number(&mut other, "expired_keys") < 2 {
         assert!(Instant::now() < limit, "the removal waits for the transaction");
         std::thread::yield_now();
     }
@@ -171,7 +171,7 @@ fn an_open_transaction_with_a_key_that_expires_delays_no_other_client() {
     }
     assert_eq!(open.ask("GET c"), "1");
     assert_eq!(open.ask("AZ.COMMIT"), "OK");
-    while told(&mut other, "expired_keys") < 4 {
+    while info_number(&mut other, "expired_keys") < 4 {
         assert!(Instant::now() < limit, "the removal skips a key that is not locked");
         std::thread::yield_now();
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use azekura::{Database, TableDefinition};
 use azekura_io::fault::FaultFs;
 
-use crate::support::{Client, TestServer, encoded, told};
+use crate::support::{Client, TestServer, encoded, info_number};
 
 /// Starts a server with one reactor, so that one thread runs writes that arrive together.
 fn redis() -> TestServer {
@@ -39,9 +39,9 @@ fn writes_that_arrive_together_share_a_transaction() {
     let sets: Vec<String> = (0..100).map(|i| format!("SET k{i} {i}")).collect();
     send_all(&mut client, &sets);
     (0..100).for_each(|_| assert_eq!(client.reply(), "OK"));
-    assert_eq!(told(&mut client, "grouped_writes"), 100);
+    assert_eq!(info_number(&mut client, "grouped_writes"), 100);
     // The server reads the requests in one or two reads, and the size of a group is bounded.
-    assert!(told(&mut client, "write_groups") <= 10);
+    assert!(info_number(&mut client, "write_groups") <= 10);
     for i in 0..100 {
         assert_eq!(client.ask(&format!("GET k{i}")), i.to_string());
     }
@@ -55,15 +55,15 @@ fn removals_that_arrive_together_share_a_transaction() {
     let sets: Vec<String> = (0..48).map(|i| format!("SET k{i} {i}")).collect();
     send_all(&mut client, &sets);
     (0..48).for_each(|_| assert_eq!(client.reply(), "OK"));
-    let before = told(&mut client, "grouped_writes");
+    let before = info_number(&mut client, "grouped_writes");
     send_all(&mut client, &keys("DEL"));
     (0..48).for_each(|_| assert_eq!(client.reply(), ":1"));
-    assert_eq!(told(&mut client, "grouped_writes"), before + 48);
+    assert_eq!(info_number(&mut client, "grouped_writes"), before + 48);
     assert_eq!(
         ask_all(&mut client, &["DEL k0", "UNLINK k1", "DEL k2 k3", "DBSIZE"]),
         [":0", ":0", ":0", ":0"]
     );
-    assert_eq!(told(&mut client, "grouped_writes"), before + 50, "DEL with two keys runs alone");
+    assert_eq!(info_number(&mut client, "grouped_writes"), before + 50, "DEL with two keys runs alone");
 }
 
 #[test]

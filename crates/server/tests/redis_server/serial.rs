@@ -7,7 +7,7 @@ use azekura_history::{Level, Recorder, check};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::support::{Client, TestServer, encoded, seed, told};
+use crate::support::{Client, TestServer, encoded, info_number, seed};
 
 const CLIENTS: u64 = 6;
 
@@ -146,7 +146,7 @@ fn one_order_explains_what_all_clients_saw() {
     });
     let mut client = redis.client();
     assert!(
-        told(&mut client, "grouped_writes") > told(&mut client, "write_groups"),
+        info_number(&mut client, "grouped_writes") > info_number(&mut client, "write_groups"),
         "none shared a transaction"
     );
     let mut last = recorder.begin();

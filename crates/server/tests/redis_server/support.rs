@@ -159,7 +159,7 @@ pub(crate) fn http_response(address: SocketAddr, request: &str) -> String {
 }
 
 /// Returns a number from the reply to `INFO stats`.
-pub(crate) fn told(client: &mut Client, name: &str) -> u64 {
+pub(crate) fn info_number(client: &mut Client, name: &str) -> u64 {
     let info = client.ask("INFO stats");
     let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
     line.parse().unwrap()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::support::{Client, TestServer, encoded, seed, told};
+use crate::support::{Client, TestServer, encoded, info_number, seed};
 
 #[test]
 fn an_invalid_request_gets_an_error_and_closes_only_its_connection() {
@@ -141,7 +141,7 @@ fn unfinished_requests_of_all_connections_together_are_bounded() {
     let head = format!("*2\r\n$4\r\nECHO\r\n${BYTES}\r\n");
     let mut clients: Vec<_> = (0..16).map(|_| redis.client()).collect();
     for client in &mut clients {
-        let before = told(&mut observer, "total_net_input_bytes");
+        let before = info_number(&mut observer, "total_net_input_bytes");
         // The server may close a refused connection before the client has sent everything.
         let _ = client.send_raw(head.as_bytes());
         let _ = client.send_raw(&value[..BYTES - 1000]);
@@ -151,7 +151,7 @@ fn unfinished_requests_of_all_connections_together_are_bounded() {
             Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
             Ok(_) => true,
         };
-        while told(&mut observer, "total_net_input_bytes") < before + (BYTES - 1000) as u64
+        while info_number(&mut observer, "total_net_input_bytes") < before + (BYTES - 1000) as u64
             && !is_refused(client)
         {
             std::thread::sleep(Duration::from_millis(1));

@@ -76,8 +76,8 @@ pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32, rows: &mut Blam
     for (index, thread) in threads.iter().enumerate() {
         let mut cursors = vec![Cursors::default(); threads.len()];
         for wait in &thread.waits {
-            let is_told = is_for_somebody(wait) && !is_in_endless(thread, wait);
-            let Some(end) = wait.end.filter(|_| is_told) else { continue };
+            let is_counted = is_for_somebody(wait) && !is_in_endless(thread, wait);
+            let Some(end) = wait.end.filter(|_| is_counted) else { continue };
             let operation = wait.op.map_or(0, |op| thread.ops[op as usize].operation);
             let pieces = holders.of(index, wait, end);
             let (mut at, mut unknown) = (wait.begin, 0);

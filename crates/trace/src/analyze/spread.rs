@@ -161,8 +161,8 @@ mod tests {
     fn every_value_has_a_bucket_near_it() {
         for shift in 0..64 {
             for value in [1_u64 << shift, (1_u64 << shift) + (1_u64 << shift >> 3), u64::MAX >> shift] {
-                let told = middle(bucket(value));
-                assert!(told.abs_diff(value) <= value >> FINE_LOG, "{value} is told as {told}");
+                let reported = middle(bucket(value));
+                assert!(reported.abs_diff(value) <= value >> FINE_LOG, "{value} is reported as {reported}");
             }
         }
         assert!(bucket(u64::MAX) < BUCKETS);
@@ -183,9 +183,9 @@ mod tests {
         for spread in [many, merged] {
             let [p50, p99, longest] = spread.quantiles();
             assert_eq!(longest, *sorted.last().unwrap());
-            for (told, part) in [(p50, 0.5), (p99, 0.99)] {
+            for (reported, part) in [(p50, 0.5), (p99, 0.99)] {
                 let exact = sorted[(200_000.0 * part) as usize - 1];
-                assert!(told.abs_diff(exact) <= exact / 100, "{part}: {told} and not {exact}");
+                assert!(reported.abs_diff(exact) <= exact / 100, "{part}: {reported} and not {exact}");
             }
         }
     }

@@ -154,17 +154,17 @@ mod tests {
 
     #[test]
     fn the_cpu_time_of_another_thread_is_its_own_clock() {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             let begin = thread_cpu_ns();
             while thread_cpu_ns() < begin + 3_000_000 {}
             let id = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-            tell.send((id, thread_cpu_ns())).unwrap();
+            sender.send((id, thread_cpu_ns())).unwrap();
             let _ = ended.recv();
             thread_cpu_ns()
         });
-        let (id, before) = told.recv().unwrap();
+        let (id, before) = receiver.recv().unwrap();
         let seen = cpu_ns_of(id).expect("it lives");
         drop(end);
         assert!((before..=thread.join().unwrap()).contains(&seen));

@@ -10,7 +10,7 @@ pub use super::session::session_info;
 pub use super::track::{Track, When};
 
 /// Determines this machine's clock and its method of detecting switches, once. May allocate.
-pub fn settle() {
+pub fn detect_clock() {
     let _ = time_source();
     let _ = super::cpu::SwitchWord::of_thread();
 }

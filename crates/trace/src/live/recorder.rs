@@ -140,8 +140,8 @@ impl Recorder {
     }
 
     fn leave_drawn(&mut self, depth: usize) {
-        let Some((level, is_told)) = self.stack.cut_to(depth) else { return };
-        if is_told {
+        let Some((level, is_recorded)) = self.stack.cut_to(depth) else { return };
+        if is_recorded {
             let event = Event { operation: level.operation, ..Event::new(0, EventKind::Exit) };
             self.record_event(When::After, event);
             if level.begin > 0 {
@@ -174,7 +174,7 @@ impl Recorder {
     /// Records all open operations of the thread (STACK-1).
     #[inline]
     fn tell(&mut self) {
-        if !self.stack.is_told() {
+        if !self.stack.is_recorded() {
             self.tell_all();
         }
     }
@@ -255,6 +255,6 @@ impl Drop for Recorder {
             // The thread ends inside an operation without dropping its guard (`pthread_exit`).
             self.leave(innermost);
         }
-        self.track.settle();
+        self.track.take_owed_anchor();
     }
 }

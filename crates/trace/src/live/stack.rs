@@ -2,8 +2,8 @@
 //!
 //! | levels | state | in the ring |
 //! |---|---|---|
-//! | below `told` | recorded | its `Enter` |
-//! | at `told`, if it has a begin | held back | nothing yet; without inner events, one event at its end |
+//! | below `recorded` | recorded | its `Enter` |
+//! | at `recorded`, if it has a begin | held back | nothing yet; without inner events, one event at its end |
 //! | above | not sampled (see `stride`) | nothing, unless an inner event happens |
 //!
 //! - **STACK-1** Before any other event is pushed, all levels are recorded, from outermost to innermost. So
@@ -37,14 +37,14 @@ pub(super) struct Stack {
     /// Begin and flags of the levels below `loud`; zero for the levels above.
     begun: [(u64, u8); DEPTH],
     depth: usize,
-    told: usize,
+    recorded: usize,
     /// Levels from here on are neither recorded nor held back.
     loud: usize,
 }
 
 impl Stack {
     pub(super) const fn new() -> Self {
-        Self { operations: [0; DEPTH + 1], begun: [(0, 0); DEPTH], depth: 0, told: 0, loud: 0 }
+        Self { operations: [0; DEPTH + 1], begun: [(0, 0); DEPTH], depth: 0, recorded: 0, loud: 0 }
     }
 
     /// Returns the number of open operations.
@@ -79,23 +79,23 @@ impl Stack {
 
     /// Returns `true` if all levels are in the ring.
     #[inline]
-    pub(super) fn is_told(&self) -> bool {
-        self.told == self.depth
+    pub(super) fn is_recorded(&self) -> bool {
+        self.recorded == self.depth
     }
 
     /// Returns the outermost level that is not recorded, and counts it as recorded.
     pub(super) fn tell(&mut self) -> Option<Level> {
-        let level = (self.told < self.depth).then(|| self.level(self.told))?;
-        self.told += 1;
-        self.loud = self.loud.max(self.told);
+        let level = (self.recorded < self.depth).then(|| self.level(self.recorded))?;
+        self.recorded += 1;
+        self.loud = self.loud.max(self.recorded);
         Some(level)
     }
 
     /// Returns the level that is held back, if there is one, and counts it as recorded.
     #[inline]
     pub(super) fn tell_held_back(&mut self) -> Option<Level> {
-        let level = (self.told < self.loud).then(|| self.level(self.told))?;
-        self.told += 1;
+        let level = (self.recorded < self.loud).then(|| self.level(self.recorded))?;
+        self.recorded += 1;
         Some(level)
     }
 
@@ -117,7 +117,7 @@ impl Stack {
             return None; // it was removed together with an outer level
         }
         self.shorten(depth + 1);
-        Some((self.level(depth), self.told > depth))
+        Some((self.level(depth), self.recorded > depth))
     }
 
     /// Leaves the innermost operation.
@@ -135,7 +135,7 @@ impl Stack {
     #[inline]
     fn shorten(&mut self, depth: usize) {
         self.depth = depth;
-        self.told = self.told.min(depth);
+        self.recorded = self.recorded.min(depth);
         while self.loud > depth {
             self.loud -= 1;
             self.begun[self.loud % DEPTH] = (0, 0);
@@ -147,7 +147,7 @@ impl Stack {
 mod tests {
     use super::*;
 
-    fn told(stack: &mut Stack) -> Vec<u16> {
+    fn recorded(stack: &mut Stack) -> Vec<u16> {
         std::iter::from_fn(|| stack.tell()).map(|level| level.operation).collect()
     }
 
@@ -157,14 +157,14 @@ mod tests {
         assert!(stack.enter(1) && stack.enter(2));
         stack.begin(50, 0);
         assert!(stack.enter(3));
-        assert_eq!((stack.innermost(), told(&mut stack)), (3, vec![1, 2, 3]));
-        assert!(stack.is_told() && !stack.leave_silently(2), "its end is to be told");
+        assert_eq!((stack.innermost(), recorded(&mut stack)), (3, vec![1, 2, 3]));
+        assert!(stack.is_recorded() && !stack.leave_silently(2), "its end is recorded");
         stack.leave();
-        assert!(stack.enter(4) && !stack.is_told());
+        assert!(stack.enter(4) && !stack.is_recorded());
         assert!(stack.leave_silently(2), "nobody knows of it");
-        assert!(stack.is_told());
+        assert!(stack.is_recorded());
         assert!(stack.enter(5));
-        assert_eq!(told(&mut stack), [5]);
+        assert_eq!(recorded(&mut stack), [5]);
     }
 
     #[test]
@@ -175,9 +175,9 @@ mod tests {
         assert!(stack.enter(2));
         let level = stack.tell_held_back().expect("it was drawn");
         assert_eq!((level.operation, level.begin), (1, 50));
-        assert!(stack.tell_held_back().is_none() && !stack.is_told(), "the inner one was not drawn");
+        assert!(stack.tell_held_back().is_none() && !stack.is_recorded(), "the inner one was not drawn");
         assert!(stack.leave_silently(1), "nobody knows of it");
-        assert!(stack.is_told() && !stack.leave_silently(0), "its end is to be told");
+        assert!(stack.is_recorded() && !stack.leave_silently(0), "its end is recorded");
     }
 
     #[test]
@@ -187,11 +187,11 @@ mod tests {
             assert!(stack.enter(operation));
         }
         stack.tell();
-        let (level, is_told) = stack.cut_to(1).expect("there");
-        assert_eq!((level.operation, is_told, stack.depth()), (2, false, 2));
+        let (level, is_recorded) = stack.cut_to(1).expect("there");
+        assert_eq!((level.operation, is_recorded, stack.depth()), (2, false, 2));
         stack.leave();
         assert!(stack.cut_to(3).is_none() && stack.cut_to(1).is_none(), "gone with it");
-        assert_eq!((stack.innermost(), stack.is_told()), (1, true));
+        assert_eq!((stack.innermost(), stack.is_recorded()), (1, true));
     }
 
     #[test]
@@ -229,8 +229,8 @@ mod tests {
                 }
                 assert_eq!((stack.depth(), usize::from(stack.innermost())), (cut, cut));
                 while stack.tell().is_some() {}
-                assert!(stack.enter(9) && !stack.is_told() && stack.tell_held_back().is_none());
-                let level = stack.tell().expect("it is not told");
+                assert!(stack.enter(9) && !stack.is_recorded() && stack.tell_held_back().is_none());
+                let level = stack.tell().expect("it is not recorded");
                 assert_eq!((level.operation, level.begin, level.flags), (9, 0, 0), "{states}, {cut}");
             }
         }

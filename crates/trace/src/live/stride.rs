@@ -178,16 +178,16 @@ mod tests {
     #[test]
     fn with_many_threads_each_times_fewer_of_its_first_and_they_stand_for_all() {
         let of_all = Arc::<SampleCounts>::default();
-        let mut told = (0, 0);
+        let mut totals = (0, 0);
         for seed in 0..32 {
             let mut strides = Strides::new(64, LONG, seed + 1, Arc::clone(&of_all));
             let (few, all) = drawn(&mut strides, 2, 4_096, 300);
             assert!(few >= FIRST, "{few}");
-            told = (told.0 + few, told.1 + all);
+            totals = (totals.0 + few, totals.1 + all);
         }
         // A single thread times 290 of as many executions; 32 separate threads time 9,300.
-        assert!((2_300..4_000).contains(&told.0), "{told:?}");
-        assert!(told.1.abs_diff(32 * 4_096) < 32 * 64, "{told:?}");
+        assert!((2_300..4_000).contains(&totals.0), "{totals:?}");
+        assert!(totals.1.abs_diff(32 * 4_096) < 32 * 64, "{totals:?}");
     }
 
     #[test]
@@ -216,15 +216,15 @@ mod tests {
     #[test]
     fn two_operations_in_one_account_are_both_recorded() {
         let mut strides = Strides::new(64, LONG, 13, Arc::default());
-        let mut told = [0_u32; 2];
+        let mut drawn = [0_u32; 2];
         for i in 0..300_000_u32 {
             let which = usize::from(i % 3 == 0);
             let operation = 1 + 64 * which as u16;
             if strides.is_drawn(operation) {
-                told[which] += 1 << (strides.draw(operation) >> 4);
+                drawn[which] += 1 << (strides.draw(operation) >> 4);
                 strides.took(operation, 200);
             }
         }
-        assert!(told[0].abs_diff(200_000) < 12_000 && told[1].abs_diff(100_000) < 12_000, "{told:?}");
+        assert!(drawn[0].abs_diff(200_000) < 12_000 && drawn[1].abs_diff(100_000) < 12_000, "{drawn:?}");
     }
 }

@@ -178,7 +178,7 @@ impl<M: Memory> Track<M> {
     }
 
     /// Takes an owed anchor, if there is one. Called at a thread's end, so that its last waits have CPU time.
-    pub fn settle(&mut self) {
+    pub fn take_owed_anchor(&mut self) {
         if self.owed {
             self.anchor();
         }

@@ -124,8 +124,11 @@ fn push_nonzero(rows: &mut Vec<DiffRow>, row: DiffRow) {
 /// equal part of the executions. Fewer than [`LEAST_FEW`] executions show no noise, and CPU time is known
 /// only for all executions together. In these cases no difference is significant.
 fn of_few((before, a): (&Analysis, &OperationRow), (after, b): (&Analysis, &OperationRow)) -> Vec<DiffRow> {
-    let is_told = a.few.len().min(b.few.len()) >= LEAST_FEW;
-    let told = |row: DiffRow, is_told: bool| DiffRow { is_significant: row.is_significant && is_told, ..row };
+    let has_samples = a.few.len().min(b.few.len()) >= LEAST_FEW;
+    let judged = |row: DiffRow, has_samples: bool| DiffRow {
+        is_significant: row.is_significant && has_samples,
+        ..row
+    };
     let durations = |row: &OperationRow| Ratio::new(row.few.iter().map(|ns| (*ns as f64, 1.0)));
     let rate = |analysis: &Analysis, row: &OperationRow| {
         let seconds = analysis.recorded.duration_ns.max(1) as f64 / 1e9;
@@ -149,9 +152,12 @@ fn of_few((before, a): (&Analysis, &OperationRow), (after, b): (&Analysis, &Oper
     };
     let name = &a.name;
     let mut rows = Vec::new();
-    rows.push(told(row(name, PER_SECOND, true, &rate(before, a), &rate(after, b)), is_told));
-    rows.push(told(row(name, "elapsed", false, &durations(a), &durations(b)), is_told));
-    push_nonzero(&mut rows, told(row(name, "CPU", false, &whole(a, |s| s.cpu), &whole(b, |s| s.cpu)), false));
+    rows.push(judged(row(name, PER_SECOND, true, &rate(before, a), &rate(after, b)), has_samples));
+    rows.push(judged(row(name, "elapsed", false, &durations(a), &durations(b)), has_samples));
+    push_nonzero(
+        &mut rows,
+        judged(row(name, "CPU", false, &whole(a, |s| s.cpu), &whole(b, |s| s.cpu)), false),
+    );
     for (metric, class) in [("lock wait", WaitClass::Lock), ("I/O wait", WaitClass::Io)] {
         let of = (waits(before, a, class), waits(after, b, class));
         push_nonzero(&mut rows, row(name, metric, false, &of.0, &of.1));

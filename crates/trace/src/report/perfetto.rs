@@ -284,8 +284,8 @@ impl<'t> Export<'t> {
     }
 
     fn site(&self, id: u32) -> String {
-        let told = |n: &Name| format!("{} ({}:{})", n.name, n.file, n.line);
-        self.trace.sites.get(&id).map_or_else(|| format!("site {id}"), told)
+        let label = |n: &Name| format!("{} ({}:{})", n.name, n.file, n.line);
+        self.trace.sites.get(&id).map_or_else(|| format!("site {id}"), label)
     }
 }
 

@@ -252,10 +252,10 @@ fn trust(analysis: &Analysis, out: &mut String) {
         (r.cpu_by_switches, "by the kernel's records of switches"),
         (r.cpu_unknown, "unknown"),
     ];
-    let told: Vec<_> =
+    let parts: Vec<_> =
         sources.iter().filter(|(n, _)| *n > 0).map(|(n, how)| format!("{n} threads {how}")).collect();
-    if !told.is_empty() {
-        let _ = writeln!(out, "  CPU time: {}; clock: {}.", told.join(", "), r.clock);
+    if !parts.is_empty() {
+        let _ = writeln!(out, "  CPU time: {}; clock: {}.", parts.join(", "), r.clock);
     }
     if r.interpolated_segments > 0 {
         let n = grouped(r.interpolated_segments as i64);
@@ -313,7 +313,7 @@ fn preemption(preemption: &Preemption, out: &mut String) {
             writeln!(out, "  Preempted or blocked: by the kernel's records of {n} switches{lost}.")
         }
         Preemption::Unavailable { reason } => {
-            writeln!(out, "  Preempted or blocked: not told apart, {reason}.")
+            writeln!(out, "  Preempted or blocked: not distinguished, {reason}.")
         }
     };
 }

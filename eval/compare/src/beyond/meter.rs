@@ -48,7 +48,7 @@ impl Meter {
     }
 
     /// Writes all dirty data of the file system to the device, so that it is counted.
-    pub(super) fn settle(&self) -> Result<()> {
+    pub(super) fn sync_files(&self) -> Result<()> {
         let dir = std::fs::File::open(&self.dir).with_context(|| format!("open {}", self.dir.display()))?;
         rustix::fs::syncfs(dir).context("write back the file system")
     }

@@ -169,7 +169,7 @@ pub(super) fn run(
         failed.map_or(Ok((all, per_second, seconds)), Err)
     })?;
     let cpu = meter.read().cpu_seconds - before.cpu_seconds;
-    meter.settle()?;
+    meter.sync_files()?;
     let after = meter.read();
     let rows = shared.done.load(Relaxed);
     if grows {

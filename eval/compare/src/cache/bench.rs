@@ -54,7 +54,7 @@ impl Rate {
 
 impl Bench<'_> {
     /// Runs the requested rows, or all; reports each row when it is done.
-    pub(super) fn run(&self, only: &[String], told: &mut dyn FnMut(&Row)) -> Result<Vec<Row>> {
+    pub(super) fn run(&self, only: &[String], report: &mut dyn FnMut(&Row)) -> Result<Vec<Row>> {
         type Run<'a> = fn(&Bench<'a>) -> Result<Vec<Row>>;
         let all: [(&str, Run<'_>); 12] = [
             ("a1", |bench| Ok(vec![bench.resident_on_two()?])),
@@ -74,7 +74,7 @@ impl Bench<'_> {
         for (name, run) in all {
             if only.is_empty() || only.iter().any(|row| row == name) {
                 let of_name = run(self)?;
-                of_name.iter().for_each(&mut *told);
+                of_name.iter().for_each(&mut *report);
                 rows.extend(of_name);
             }
         }
@@ -419,9 +419,9 @@ mod tests {
             disk_pages: 4_096,
             dir: dir.path(),
         };
-        let mut told = 0;
-        let rows = bench.run(&[], &mut |_| told += 1).unwrap();
-        assert_eq!((rows.len(), told), (20, 20));
+        let mut reported = 0;
+        let rows = bench.run(&[], &mut |_| reported += 1).unwrap();
+        assert_eq!((rows.len(), reported), (20, 20));
         let mut names: Vec<_> = rows.iter().map(|row| row.row).collect();
         names.dedup();
         assert_eq!(names, ["a1", "a2", "a3", "a4", "b1", "b2", "b3", "c1", "c2", "c3", "c4", "d"]);

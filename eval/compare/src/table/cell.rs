@@ -105,7 +105,7 @@ impl Job {
                     told(Sample { case: *at, disk_bytes: prepare::disk_bytes(&store_dir)?, ..sample })?;
                 }
                 store.close()?;
-                prepare::settle(&store_dir)?;
+                prepare::sync_files(&store_dir)?;
             }
             None => {}
         }
@@ -135,7 +135,7 @@ impl Job {
         let store = engine.open(dir, &self.settings(workload))?;
         prepare::fill(store.as_ref(), &workload.dataset(), &mut |_| {})?;
         store.close()?;
-        Ok(prepare::settle(dir)?)
+        Ok(prepare::sync_files(dir)?)
     }
 
     fn measure(
@@ -186,7 +186,7 @@ impl Job {
         let meter = Meter::begin();
         let mut sample = self.measure(store.as_ref(), workload, case, &workload.population())?;
         store.close()?;
-        prepare::settle(&dir)?;
+        prepare::sync_files(&dir)?;
         sample.usage.written_bytes = meter.end().written_bytes;
         sample.disk_bytes = prepare::disk_bytes(&dir)?;
         let store = engine.open(&dir, &self.settings(workload))?;

@@ -26,14 +26,14 @@ impl Killed {
     /// Otherwise an error of reading.
     pub(crate) fn begun(&mut self) -> Result<(String, BufReader<ChildStdout>)> {
         let mut said = self.0.stdout.take().map(BufReader::new).ok_or_else(nothing)?;
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         // A separate thread, because a read of a pipe has no timeout. It ends with the process.
         thread::Builder::new().name("first line".into()).spawn(move || {
             let mut line = String::new();
             let read = said.read_line(&mut line);
-            let _ = tell.send(read.map(|_| (line, said)));
+            let _ = sender.send(read.map(|_| (line, said)));
         })?;
-        told.recv_timeout(BEGINS).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
+        receiver.recv_timeout(BEGINS).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
     }
 }
 

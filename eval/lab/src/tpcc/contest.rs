@@ -150,7 +150,7 @@ impl<'a> Running<'a> {
         let Contest { scale, seed, .. } = *self.contest;
         let loaded = load_store(store.as_ref(), scale, seed, loading_threads(), self.progress)?;
         store.close()?;
-        prepare::settle(&dir)?;
+        prepare::sync_files(&dir)?;
         Ok(loaded)
     }
 
@@ -209,7 +209,7 @@ impl<'a> Running<'a> {
         let (tally, took) = phase("measuring", contest.measured)?;
         let usage = meter.end();
         store.close()?;
-        prepare::settle(&dir)?;
+        prepare::sync_files(&dir)?;
         Ok(Ran { tally, took, usage, disk_bytes: prepare::disk_bytes(&dir)? })
     }
 

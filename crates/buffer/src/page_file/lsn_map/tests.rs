@@ -58,9 +58,9 @@ fn an_outdated_image_is_refused_by_every_way_of_reading() {
     let is_refused = |read: Result<(), StoreError>| {
         let error = read.unwrap_err();
         assert!(matches!(error, StoreError::Outdated { page: PageId(4), offset: 20480, .. }), "{error}");
-        let told = "page 4 at offset 20480 of db/pages is damaged: it is an older image with page LSN 19, \
+        let report = "page 4 at offset 20480 of db/pages is damaged: it is an older image with page LSN 19, \
                     and the page was written with page LSN 20";
-        assert_eq!(error.to_string(), told);
+        assert_eq!(error.to_string(), report);
     };
     let mut out = PageBuf::zeroed(3 * SIZE);
     let memory = PageMemory::zeroed(3, SIZE);

@@ -51,7 +51,7 @@ pub(super) fn balance(
         writeln!(out, "node {node}: {leaves} of {} leaves", owners.len())?;
     }
     if let Some(node) = without {
-        writeln!(out, "node {node} has no keys; others may still give it some if they are told to")?;
+        writeln!(out, "node {node} has no keys; other nodes may still move leaves to it on request")?;
     }
     Ok(Outcome::Well)
 }

@@ -31,23 +31,23 @@ impl UserfaultBackend {
         while done < bytes {
             let mode = abi::MOVE_DONTWAKE | abi::MOVE_ALLOW_HOLES;
             let left = bytes - done;
-            let (told, error) = self.uffd.r#move(to as usize + done, from as usize + done, left, mode);
-            done += told;
+            let (reported, error) = self.uffd.r#move(to as usize + done, from as usize + done, left, mode);
+            done += reported;
             let Some(error) = error else { continue };
-            let untold = match error.raw_os_error() {
+            let unreported = match error.raw_os_error() {
                 Some(libc::EEXIST) => {
-                    moved_pieces(to.wrapping_add(done), from.wrapping_add(done), left - told)
+                    moved_pieces(to.wrapping_add(done), from.wrapping_add(done), left - reported)
                 }
                 _ => Ok(0),
             };
-            let untold = untold.map_err(|error| (done, error))?;
-            done += untold;
-            if told + untold > 0 {
+            let unreported = unreported.map_err(|error| (done, error))?;
+            done += unreported;
+            if reported + unreported > 0 {
                 tries = 0;
             }
             tries += 1;
             match error.raw_os_error() {
-                Some(libc::EEXIST) if untold > 0 => {}
+                Some(libc::EEXIST) if unreported > 0 => {}
                 Some(libc::EBUSY) if tries >= most_busy => return Err((done, error)),
                 Some(libc::EAGAIN | libc::EBUSY | libc::EINTR) if tries < TRIES => {
                     if tries > 4 {
@@ -122,7 +122,7 @@ mod tests {
         let moved = |not_there: &[usize], gone: &[usize]| {
             prefix(&at(1 << 20, not_there), 1 << 20, &at(1 << 30, gone), 1 << 30, 4 * PIECE, PIECE) / PIECE
         };
-        assert_eq!(moved(&[], &[0, 1, 2, 3]), 4, "all, though nothing of it was told");
+        assert_eq!(moved(&[], &[0, 1, 2, 3]), 4, "all, though nothing of it was reported");
         assert_eq!(moved(&[2, 3], &[0, 1]), 2);
         assert_eq!(moved(&[2, 3], &[0, 1, 2, 3]), 2, "then a hole");
         assert_eq!(moved(&[3], &[0, 2]), 1, "the second is in both places: not by a move");

@@ -161,13 +161,13 @@ impl World {
 
     /// Reports a fault to the pager.
     fn tell_fault(&mut self) {
-        let untold = |touch: &&mut Touch| touch.stopped == Some(false);
-        let mut untold: Vec<&mut Touch> = self.threads.iter_mut().flatten().filter(untold).collect();
-        if untold.is_empty() {
+        let unreported = |touch: &&mut Touch| touch.stopped == Some(false);
+        let mut unreported: Vec<&mut Touch> = self.threads.iter_mut().flatten().filter(unreported).collect();
+        if unreported.is_empty() {
             return;
         }
-        let number = self.rng.random_range(0..untold.len());
-        let touch = &mut *untold[number];
+        let number = self.rng.random_range(0..unreported.len());
+        let touch = &mut *unreported[number];
         touch.stopped = Some(true);
         let fault = Fault { page: touch.page, access: touch.access };
         self.pager.lock().answer(fault);
@@ -327,7 +327,7 @@ impl World {
     }
 
     /// Completes all work in flight, and checks that no thread is blocked.
-    fn settle(&mut self) {
+    fn complete_all(&mut self) {
         self.tell_loss();
         for _ in 0..100_000 {
             let open = self.stores.iter().any(|store| store.has_orders());
@@ -428,7 +428,7 @@ fn run(seed: u64, care: Care) {
     for _ in 0..STEPS {
         world.step();
     }
-    world.settle();
+    world.complete_all();
 }
 
 /// Runs 400 seeds, or the number in `AZEKURA_FAR_SEEDS`. Returns the number of runs that ended with a loss.

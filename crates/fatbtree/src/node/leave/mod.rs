@@ -60,7 +60,7 @@ pub(super) struct Leaving {
     /// Signals an answer.
     notify: Notify,
     /// Nodes that have acknowledged that this node has left.
-    told: RefCell<BTreeSet<PeId>>,
+    informed: RefCell<BTreeSet<PeId>>,
 }
 
 /// Guard of an arriving leaf or store; a decommission waits until it is dropped.
@@ -88,8 +88,8 @@ impl Leaving {
 
 impl Node {
     /// Leaves the cluster, while clients continue. Returns when the departure is decided. The other nodes are
-    /// notified afterward ([`untold`](Self::untold)), and then the node can be stopped. All nodes must be
-    /// reachable and must use the same version of the list of members.
+    /// notified afterward ([`uninformed`](Self::uninformed)), and then the node can be stopped. All nodes must
+    /// be reachable and must use the same version of the list of members.
     ///
     /// # Errors
     ///
@@ -111,9 +111,9 @@ impl Node {
 
     /// Returns the nodes that have not confirmed that this node has left.
     #[must_use]
-    pub fn untold(&self) -> Vec<PeId> {
-        let told = self.leaving.told.borrow();
-        self.others().into_iter().filter(|pe| !told.contains(pe)).collect()
+    pub fn uninformed(&self) -> Vec<PeId> {
+        let informed = self.leaving.informed.borrow();
+        self.others().into_iter().filter(|pe| !informed.contains(pe)).collect()
     }
 
     fn may_leave(&self) -> Result<(), LeaveError> {
@@ -211,7 +211,7 @@ impl Node {
         self.spawn(|node| {
             Box::pin(async move {
                 loop {
-                    let open = node.untold();
+                    let open = node.uninformed();
                     if open.is_empty() {
                         return node.refuse_since_it_has_left();
                     }
@@ -227,14 +227,14 @@ impl Node {
     }
 
     async fn all_are_told(&self) {
-        while !self.untold().is_empty() {
+        while !self.uninformed().is_empty() {
             self.leaving.notify.notified().await;
         }
     }
 
     pub(super) fn left_noted(&self, from: PeId, pe: PeId) {
         if pe == self.me {
-            self.leaving.told.borrow_mut().insert(from);
+            self.leaving.informed.borrow_mut().insert(from);
             self.leaving.notify.notify_waiters();
         }
     }

@@ -265,7 +265,7 @@ impl Base {
             if let Some((id, to)) = &change.decide {
                 tx.table(&DECIDED)?.insert(&encode(id), &encode(to))?;
             }
-            if let Some(id) = &change.settle {
+            if let Some(id) = &change.forget {
                 tx.table(&DECIDED)?.remove(&encode(id))?;
             }
             if let Some((pe, birth)) = &change.met {

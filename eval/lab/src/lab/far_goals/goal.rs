@@ -290,14 +290,14 @@ impl Seen {
 
     fn identical(&self) -> Row {
         let Self { name, plain_s, parts, .. } = self;
-        let told = |part: &Part| match &part.wrong {
+        let of_part = |part: &Part| match &part.wrong {
             None => format!("{} {:.2} s, {} pages out", part.user, part.seconds, part.pages_out),
             Some(why) => format!("{}: {why}", part.user),
         };
         judged(
             "M8",
             format!("{name}, unmodified, three quarters of its large blocks local: prints the same"),
-            parts.iter().map(told).collect::<Vec<_>>().join("; "),
+            parts.iter().map(of_part).collect::<Vec<_>>().join("; "),
             format!("plain {plain_s:.2} s; scripts/far-programs.py has more programs, and every mechanism"),
             parts.iter().all(|part| part.wrong.is_none()),
             "see above; scripts/far-programs.py prints all that it said",

@@ -253,7 +253,7 @@ impl Place<'_> {
         // This directory is accessible only by the process's user.
         let own = Scratch::new("azekura-lab-")?;
         fs::set_permissions(own.path(), Permissions::from_mode(0o700))?;
-        let told = own.path().join("far.json");
+        let stats_file = own.path().join("far.json");
         let mut command = Command::new(self.azekura);
         command.args([
             "azekura",
@@ -274,7 +274,7 @@ impl Place<'_> {
         ]);
         command
             .args(["--local", &local.to_string(), "--stats-json"])
-            .arg(&told)
+            .arg(&stats_file)
             .arg("--")
             .arg(name)
             .args(arguments);
@@ -289,7 +289,7 @@ impl Place<'_> {
             command.uid(NOBODY).gid(NOBODY);
         }
         let left = run(&mut command)?;
-        Ok((left, said(&fs::read_to_string(&told)?)))
+        Ok((left, said(&fs::read_to_string(&stats_file)?)))
     }
 }
 

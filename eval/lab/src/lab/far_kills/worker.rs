@@ -87,10 +87,10 @@ pub fn work(
 
 fn when_input_ends() -> Arc<AtomicBool> {
     let ends = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&ends);
+    let is_over = Arc::clone(&ends);
     std::thread::spawn(move || {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        told.store(true, Relaxed);
+        is_over.store(true, Relaxed);
     });
     ends
 }

@@ -243,9 +243,14 @@ mod tests {
 
     #[test]
     fn it_says_of_which_programs_it_has_the_beginning_only() {
-        let told = |most_touches| Lab { most_touches, ..small() }.run(&Progress::hidden()).unwrap().settings;
-        assert!(told(1000).ends_with("; of is.s, cluster.60 the first time steps only"), "{}", told(1000));
-        assert!(!told(record::TOUCHES).contains("first time steps"), "{}", told(record::TOUCHES));
+        let settings =
+            |most_touches| Lab { most_touches, ..small() }.run(&Progress::hidden()).unwrap().settings;
+        assert!(
+            settings(1000).ends_with("; of is.s, cluster.60 the first time steps only"),
+            "{}",
+            settings(1000)
+        );
+        assert!(!settings(record::TOUCHES).contains("first time steps"), "{}", settings(record::TOUCHES));
     }
 
     #[test]

@@ -31,7 +31,7 @@ use rustix::process::Signal;
 
 use self::relay::Relay;
 use self::report::{Report, Stretch};
-use self::work::{Program, Setting, Told};
+use self::work::{LastState, Program, Setting};
 use super::far_kills::Guard;
 use super::server_process::ServerProcess;
 use crate::progress::{Progress, ms};
@@ -126,20 +126,20 @@ impl Lab {
         let mut lenders = (0..servers).map(|_| self.lender()).collect::<Result<Vec<_>, _>>()?;
         let addresses: Vec<String> = lenders.iter().map(|lender| lender.relay.address()).collect();
         let ends = Arc::new(AtomicBool::new(false));
-        let told: Vec<Arc<Told>> = (0..PROGRAMS).map(|_| Arc::default()).collect();
+        let states: Vec<Arc<LastState>> = (0..PROGRAMS).map(|_| Arc::default()).collect();
         let mut stretch = Stretch::new(seed, guard, policy, page, servers);
         let setting = |own| Setting { seed: seed << 8 | own, guard, policy, page, stall: STALL };
         let new = |own| Program::new(&setting(own), &addresses, &std::env::temp_dir());
         let programs = (0..PROGRAMS).map(new).collect::<Result<Vec<_>, _>>()?;
         let working: Vec<_> = programs
             .into_iter()
-            .zip(&told)
-            .map(|(program, told)| {
-                let (told, ends) = (Arc::clone(told), Arc::clone(&ends));
-                thread::spawn(move || program.work(&told, &ends))
+            .zip(&states)
+            .map(|(program, state)| {
+                let (state, ends) = (Arc::clone(state), Arc::clone(&ends));
+                thread::spawn(move || program.work(&state, &ends))
             })
             .collect();
-        let disturbed = self.disturb(&mut rng, guard, &mut lenders, &told, length, &mut stretch);
+        let disturbed = self.disturb(&mut rng, guard, &mut lenders, &states, length, &mut stretch);
         // Relaxed: no other data depends on the flag.
         ends.store(true, Relaxed);
         let hangs =
@@ -172,7 +172,7 @@ impl Lab {
         rng: &mut Xoshiro256PlusPlus,
         guard: Guard,
         lenders: &mut [Lender],
-        told: &[Arc<Told>],
+        states: &[Arc<LastState>],
         length: Duration,
         stretch: &mut Stretch,
     ) -> Result<(), SoakError> {
@@ -181,7 +181,7 @@ impl Lab {
             thread::sleep(Duration::from_millis(rng.random_range(0..400)));
             let act = *[Act::Restart, Act::Pause, Act::Cut].choose(rng).unwrap_or(&Act::Cut);
             let lender = &mut lenders[rng.random_range(0..stretch.servers)];
-            let before: u64 = told.iter().map(|told| told.disturbances()).sum();
+            let before: u64 = states.iter().map(|state| state.disturbances()).sum();
             match act {
                 Act::Restart => {
                     // The assignment drops the old server, which kills it.
@@ -204,16 +204,18 @@ impl Lab {
             if guard == Guard::Copies {
                 // Waits until all programs have noticed the fault (a pause may remain unnoticed) and all
                 // pages have two copies again.
-                let all = || told.iter().map(|told| told.disturbances()).sum::<u64>() >= before + PROGRAMS;
+                let all =
+                    || states.iter().map(|state| state.disturbances()).sum::<u64>() >= before + PROGRAMS;
                 let begun = Instant::now();
-                stretch.hangs |=
-                    !until(|| (act == Act::Pause || all()) && told.iter().all(|told| told.is_whole(guard)));
+                stretch.hangs |= !until(|| {
+                    (act == Act::Pause || all()) && states.iter().all(|state| state.is_whole(guard))
+                });
                 stretch.recovery_ms = stretch.recovery_ms.max(begun.elapsed().as_secs_f64() * 1e3);
             }
-            stretch.hangs |= told.iter().any(|told| told.waits_for() > HANGS);
+            stretch.hangs |= states.iter().any(|state| state.waits_for() > HANGS);
         }
         // Waits until missing copies have been restored, so that the final check of all bytes succeeds.
-        stretch.hangs |= !until(|| told.iter().all(|told| told.is_whole(guard)));
+        stretch.hangs |= !until(|| states.iter().all(|state| state.is_whole(guard)));
         Ok(())
     }
 }

@@ -31,15 +31,15 @@ pub struct Setting {
 
 /// State of a running program, for other threads: its counts, and the end of its last access.
 #[derive(Debug)]
-pub struct Told(Mutex<(FarStats, Instant)>);
+pub struct LastState(Mutex<(FarStats, Instant)>);
 
-impl Default for Told {
+impl Default for LastState {
     fn default() -> Self {
         Self(Mutex::new((FarStats::default(), Instant::now())))
     }
 }
 
-impl Told {
+impl LastState {
     fn lock(&self) -> MutexGuard<'_, (FarStats, Instant)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -118,7 +118,7 @@ impl Program {
     }
 
     /// Makes accesses until `ends` is set or a byte is wrong, then checks every byte.
-    pub fn work(mut self, told: &Told, ends: &AtomicBool) -> Done {
+    pub fn work(mut self, state: &LastState, ends: &AtomicBool) -> Done {
         let mut done = Done::default();
         // Relaxed: no other data depends on the flag.
         while !ends.load(Relaxed) && done.wrong.is_empty() {
@@ -128,7 +128,7 @@ impl Program {
             }
             done.longest = done.longest.max(since.elapsed());
             done.accesses += 1;
-            *told.lock() = (self.memory.stats(), Instant::now());
+            *state.lock() = (self.memory.stats(), Instant::now());
         }
         for (number, (found, expected)) in
             self.memory.chunks(self.page).zip(self.plain.chunks(self.page)).enumerate()
