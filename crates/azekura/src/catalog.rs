@@ -114,7 +114,7 @@ impl Catalog {
     }
 
     /// Removes a table from the cache. The caller holds an exclusive lock on the table, and releases it
-    /// afterwards.
+    /// afterward.
     pub(crate) fn forget(&self, name: &str) {
         self.cache.write().remove(name);
         // Release: pairs with the Acquire in `is_current`, though the table's own lock orders the two

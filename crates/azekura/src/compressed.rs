@@ -127,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn values_come_back(value: Vec<u8>, times in 1_usize..50) {
+        fn values_round_trip(value: Vec<u8>, times in 1_usize..50) {
             let value = value.repeat(times);
             let stored = stored(&value);
             prop_assert!(stored.len() <= value.len() + 1);

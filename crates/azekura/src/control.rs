@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_and_gaps_come_back() {
+    fn a_cut_and_gaps_round_trip() {
         let fs = MemFs::new();
         let mut control = created(&fs);
         let cut = LogRange { last_lsn: Some(Lsn(0)), ..LogRange::open(1, Lsn(1)) };

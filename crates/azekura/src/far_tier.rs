@@ -180,9 +180,9 @@ mod tests {
         assert_eq!(lsn_read(&tier), Lsn(2), "TIER-1");
         tier.evicted(PAGE, slow, &image_of(1));
         assert_eq!(lsn_read(&tier), Lsn(2), "TIER-1: an evictor that was slow");
-        let mut neighbour = PageBuf::zeroed(4096);
-        neighbour[8] = 2; // the page number in the header
-        tier.write_pages(&mut [(PageId(2), neighbour)]).unwrap();
+        let mut neighbor = PageBuf::zeroed(4096);
+        neighbor[8] = 2; // the page number in the header
+        tier.write_pages(&mut [(PageId(2), neighbor)]).unwrap();
         let mut two = vec![0; 2 * 4096];
         tier.read_pages(PageId(2), 4096, &mut two).unwrap();
         assert_eq!(image::lsn(&two[4096..]), Lsn(2));

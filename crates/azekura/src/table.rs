@@ -387,7 +387,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// Returns an iterator over the rows with keys in `range`, in key order and from both ends.
     ///
     /// The iterator returns the rows that this transaction had when the iterator was created. Rows that the
-    /// transaction inserts, changes or removes afterwards are returned in their earlier state, so a loop that
+    /// transaction inserts, changes or removes afterward are returned in their earlier state, so a loop that
     /// moves rows ahead ends. Rows are read and locked a few at a time as the iterator moves. A change that
     /// another transaction commits before the iterator reaches the row is included. A rollback to a savepoint
     /// older than the iterator ends it with [`Error::Invalid`].

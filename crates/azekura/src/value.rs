@@ -378,7 +378,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn composed_values_come_back(row: Row) {
+        fn composed_values_round_trip(row: Row) {
             let mut bytes = Vec::new();
             Row::encode(&row, &mut bytes).unwrap();
             prop_assert_eq!(Row::decode(&bytes).unwrap(), row);

@@ -63,7 +63,7 @@ fn seeds() -> Vec<u64> {
 }
 
 #[test]
-fn a_loaded_table_is_what_inserting_its_rows_would_have_made() {
+fn a_loaded_table_equals_a_table_of_inserted_rows() {
     for seed in seeds() {
         let rng = &mut StdRng::seed_from_u64(seed);
         let page_size = [4096, 8192, 65536][rng.random_range(0..3)];
@@ -198,7 +198,7 @@ fn a_load_that_is_rolled_back_leaves_an_empty_table_and_frees_its_pages() {
 }
 
 #[test]
-fn a_row_that_fails_to_come_ends_the_load() {
+fn an_error_of_the_row_source_ends_the_load() {
     let db = store(4096, 64);
     let result = db.transact(|tx| {
         let good = (0..5_000u32).map(|n| Ok((n.to_be_bytes().to_vec(), b"v".as_slice())));
@@ -358,7 +358,7 @@ fn catch<T>(call: impl FnOnce() -> T) -> std::thread::Result<T> {
 }
 
 #[test]
-fn rows_that_panic_leak_no_page_and_leave_the_transaction_as_it_was() {
+fn a_panic_of_the_row_source_leaks_no_page() {
     let db = store(4096, 64);
     db.transact(|tx| tx.table(&OTHER)?.insert(b"a", b"1")).unwrap();
     let before = pages(&db);
@@ -407,7 +407,7 @@ fn a_savepoint_taken_while_rows_come_in_undoes_the_load() {
 }
 
 #[test]
-fn a_savepoint_that_a_rollback_went_past_is_refused_for_good() {
+fn a_savepoint_after_a_rollback_target_is_refused() {
     let db = store(4096, 64);
     let tx = db.begin().unwrap();
     let put = |n: u32| tx.table(&OTHER).unwrap().insert(&n.to_be_bytes(), b"v").unwrap();

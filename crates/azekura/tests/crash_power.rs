@@ -170,7 +170,7 @@ fn torn_pages(disk: &FaultFs, page_size: usize) -> u64 {
 /// A growing table with small checkpoints. A new page is written in place without a copy only until a
 /// checkpoint covers it; later writes of the page have a copy (NEW-1, NEW-2).
 #[test]
-fn torn_pages_without_a_copy_come_back_from_the_log() {
+fn torn_pages_without_a_copy_are_restored_from_the_log() {
     const PAGE: usize = 4096;
     let shape = Shape { txns: 60, ops: 16, keys: 3000, tables: 1, large_values: true, checkpoints: true };
     let open = |disk: &FaultFs| deterministic(Arc::new(disk.clone()), PAGE, 32).open("db");

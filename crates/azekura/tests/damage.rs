@@ -235,7 +235,7 @@ fn a_killed_store_that_lost_the_newest_log_file_is_refused() {
 /// A store without CONTROL is reported as damaged, whatever other files it has. The opening neither reports a
 /// foreign directory nor creates a new store.
 #[test]
-fn a_store_without_its_control_file_is_damaged_and_stays_as_it_is() {
+fn a_store_without_its_control_file_is_refused_unchanged() {
     let (files, _) = store(true);
     for missing in [&["CONTROL"][..], &["CONTROL", "dw"], &["CONTROL", "pages"]] {
         let mut left = files.clone();

@@ -105,7 +105,7 @@ fn compare(db: &Database, plain: &Plain) {
 }
 
 #[test]
-fn pages_that_left_the_cache_come_from_memory_servers_and_are_what_they_were() {
+fn evicted_pages_come_back_unchanged_from_memory_servers() {
     let (a, b) = (server(), server());
     let fs = FaultFs::new();
     let (mut rng, mut plain) = (StdRng::seed_from_u64(1), Plain::new());
@@ -219,7 +219,7 @@ fn a_store_opens_and_works_when_no_server_can_be_reached() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_with_what_they_are() {
+fn impossible_settings_are_refused_by_name() {
     let refused = |servers: &[&str], bytes| {
         let opened = Database::builder().far_cache(servers.iter().copied(), bytes).open_in_memory();
         opened.map(drop).unwrap_err().to_string()

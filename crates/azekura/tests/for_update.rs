@@ -360,7 +360,7 @@ fn later_transactions_with_the_body_of_a_victim_read_for_update_at_once() -> Res
 
 /// A waiting consumer holds no lock that the first consumer needs.
 #[test]
-fn a_consumer_that_comes_second_is_not_in_the_way_of_the_first() -> Result<(), Error> {
+fn a_second_consumer_does_not_block_the_first() -> Result<(), Error> {
     let takes: [Take; 2] = [|jobs| jobs.first_for_update(), |jobs| jobs.last_for_update()];
     for take in takes {
         let db = with_jobs(10)?;

@@ -87,7 +87,7 @@ fn closing_ends_the_store_for_all_its_handles_and_unlocks_the_directory() {
 }
 
 #[test]
-fn a_store_with_open_transactions_is_not_closed_and_goes_on() {
+fn a_store_with_open_transactions_refuses_to_close_and_stays_usable() {
     let db = small().open_in_memory().unwrap();
     let (first, second) = (db.begin().unwrap(), db.begin().unwrap());
     first.table(&ROWS).unwrap().insert(&1, &1).unwrap();
@@ -165,7 +165,7 @@ fn removing_the_lock_file_lets_no_second_writer_in() {
 }
 
 #[test]
-fn a_refused_directory_is_left_as_it_was() {
+fn a_refused_directory_is_unchanged() {
     let dir = TempDir::new().unwrap();
     std::fs::write(dir.path().join("letter.txt"), "not a store").unwrap();
     let names = || {
@@ -219,7 +219,7 @@ fn in_forked_child(child: impl FnOnce() -> bool) -> bool {
 }
 
 #[test]
-fn a_forked_child_can_do_nothing_with_the_store_and_the_parent_goes_on() {
+fn a_forked_child_cannot_use_the_store_and_the_parent_can() {
     let dir = TempDir::new().unwrap();
     let db = small().open(dir.path()).unwrap();
     put(&db, 1).unwrap();
@@ -379,7 +379,7 @@ fn idle_stores() {
 }
 
 #[test]
-fn stores_go_on_with_one_thread_of_each_kind() {
+fn stores_work_with_one_thread_of_each_kind() {
     in_own_process("few_threads");
 }
 

@@ -217,7 +217,7 @@ fn is_interrupted() -> bool {
 }
 
 #[test]
-fn an_interrupted_wait_leaves_the_transaction_as_it_was() -> Result<(), Error> {
+fn an_interrupted_wait_leaves_the_transaction_unchanged() -> Result<(), Error> {
     let db = Database::builder().interrupt(is_interrupted).open_in_memory()?;
     db.transact(|tx| (0..10).try_for_each(|key| tx.table(&ROWS)?.insert(&(10 * key), &0)))?;
     let holder = db.begin()?;

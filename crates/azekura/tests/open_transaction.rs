@@ -111,7 +111,7 @@ fn the_log_stays_short_beside_an_open_transaction_and_a_restart_undoes_it() {
 }
 
 #[test]
-fn a_carried_transaction_goes_on_to_savepoints_and_its_commit() {
+fn a_carried_transaction_can_use_savepoints_and_commit() {
     let fs = FaultFs::new();
     let db = open(&fs);
     let tx = begin_open(&db);

@@ -100,7 +100,7 @@ fn lending_and_giving_scans_agree_with_a_map_on_every_kind_of_bound() {
 }
 
 #[test]
-fn an_error_of_the_callback_ends_the_scan_and_comes_back() {
+fn an_error_of_the_callback_ends_the_scan_and_is_returned() {
     let (db, _) = filled(10);
     let tx = db.begin().expect("begins");
     let mut seen = 0;
@@ -113,7 +113,7 @@ fn an_error_of_the_callback_ends_the_scan_and_comes_back() {
 }
 
 #[test]
-fn for_each_shows_the_table_as_it_was_when_it_began() {
+fn for_each_shows_the_table_at_its_begin() {
     let (db, model) = filled(300);
     let tx = db.begin().expect("begins");
     let rows = tx.table(&ROWS).expect("opens");
@@ -131,7 +131,7 @@ fn for_each_shows_the_table_as_it_was_when_it_began() {
 }
 
 #[test]
-fn for_each_back_shows_the_table_as_it_was_when_it_began() {
+fn for_each_back_shows_the_table_at_its_begin() {
     let (db, model) = filled(300);
     let tx = db.begin().expect("begins");
     let rows = tx.table(&ROWS).expect("opens");
@@ -168,7 +168,7 @@ fn rows_moved_ahead_of_the_iterator_are_met_once() {
 }
 
 #[test]
-fn a_row_ahead_that_changes_again_and_again_is_shown_as_it_was() {
+fn a_row_ahead_that_changes_repeatedly_is_shown_in_its_first_state() {
     let (db, model) = filled(300);
     for backward in [false, true] {
         let tx = db.begin().expect("begins");
@@ -231,7 +231,7 @@ fn an_iterator_shows_a_table_that_was_emptied_and_loaded_or_dropped_meanwhile() 
 }
 
 #[test]
-fn an_iterator_that_had_not_looked_for_its_table_says_so_when_that_was_dropped() {
+fn an_unused_iterator_over_a_dropped_table_returns_an_error() {
     let (db, _) = filled(10);
     let tx = db.begin().expect("begins");
     let mut range = tx.table(&ROWS).expect("opens").iter();
@@ -312,7 +312,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn an_iterator_used_from_both_ends_while_rows_change_shows_the_table_as_it_was(steps in steps()) {
+    fn an_iterator_used_from_both_ends_shows_the_table_at_its_begin(steps in steps()) {
         let (db, mut model) = filled(400);
         let tx = db.begin().expect("begins");
         let rows = tx.table(&ROWS).expect("opens");

@@ -154,7 +154,7 @@ fn apply(model: &mut Model, changes: BTreeMap<u64, Option<Vec<u8>>>) {
 }
 
 #[test]
-fn snapshots_equal_a_model_whatever_comes_after_them() {
+fn snapshots_equal_a_model_after_later_changes() {
     let seed =
         std::env::var("SNAPSHOT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     eprintln!("SNAPSHOT_SEED={seed}");

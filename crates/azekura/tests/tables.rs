@@ -43,7 +43,7 @@ fn a_table_dropped_and_made_again_is_not_mistaken_for_the_old_one() {
 }
 
 #[test]
-fn a_table_whose_making_was_undone_is_not_there() {
+fn a_table_with_an_undone_creation_does_not_exist() {
     let db = Database::in_memory().expect("opens");
     for _ in 0..20 {
         let tx = db.begin().expect("begins");
@@ -305,7 +305,7 @@ fn a_refused_first_row_makes_no_table() {
     assert!(db.check(&mut |_, _| {}).expect("checks").is_clean());
 }
 
-/// The caller of a failed `remove` or `replace` may go on with the transaction, and must find the row.
+/// The caller of a failed `remove` or `replace` may continue the transaction, and must find the row.
 #[test]
 fn an_old_value_that_cannot_be_decoded_stays() -> Result<(), Error> {
     let db = Database::in_memory()?;

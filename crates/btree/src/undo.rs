@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_knows_how_short_it_was_since_a_moment() {
+    fn the_shrink_count_gives_the_least_length_since_a_mark() {
         let tree = Tree { id: TreeId(7), root: PageId(300) };
         let (mut log, mut state) = (UndoLog::new(), 1_u64);
         // The log's length after each change, and the shrink count at that moment.
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_back_as_they_went_in_newest_first() {
+    fn entries_are_returned_unchanged_newest_first() {
         let tree = Tree { id: TreeId(7), root: PageId(300) };
         let reference = OverflowRef { len: 70_000, head: PageId(9) }.encode();
         let entries = [

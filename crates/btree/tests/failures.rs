@@ -25,7 +25,7 @@ fn key(n: u32) -> Vec<u8> {
 /// A failed append leaves the tree unchanged, at every record of an insertion in turn, including splits of
 /// three levels.
 #[test]
-fn a_log_that_takes_no_more_leaves_the_tree_as_it_was() {
+fn a_full_log_leaves_the_tree_unchanged() {
     let (world, tree) = World::new(4096, 500);
     let mut txn = world.txn(1);
     let mut most = 0;
@@ -63,7 +63,7 @@ fn a_log_that_takes_no_more_leaves_the_tree_as_it_was() {
 }
 
 #[test]
-fn a_rollback_that_fails_in_the_middle_can_be_gone_on_with() {
+fn a_rollback_that_fails_halfway_can_be_continued() {
     let (world, tree) = World::new(4096, 500);
     let mut txn = world.txn(1);
     for n in 0..100 {
@@ -92,7 +92,7 @@ fn a_rollback_that_fails_in_the_middle_can_be_gone_on_with() {
 }
 
 #[test]
-fn a_full_store_says_so_and_keeps_what_it_has() {
+fn a_full_store_returns_an_error_and_keeps_its_rows() {
     let options = EnvOptions { max_pages: 40, ..EnvOptions::default() };
     let world = World::with_options(4096, 100, options);
     let tree = world.env.format(common::log_buffer()).expect("format");
@@ -171,7 +171,7 @@ fn a_value_of_64_mib_goes_in_comes_out_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_pool_with_too_few_frames_says_so() {
+fn a_pool_with_too_few_frames_returns_an_error() {
     let (world, tree) = World::new(4096, 6);
     let mut txn = world.txn(1);
     for n in 0..200 {

@@ -145,7 +145,7 @@ fn writes_offer_the_gap_below_the_next_key_and_only_when_a_key_appears_or_goes()
 }
 
 #[test]
-fn a_refused_gap_leaves_everything_as_it_was() {
+fn a_refused_gap_changes_nothing() {
     let (world, tree) = World::new(4096, 64);
     let firsts = several_leaves(&world, tree);
     let second = number(&firsts[1]);

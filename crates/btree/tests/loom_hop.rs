@@ -126,7 +126,7 @@ impl Pages {
 }
 
 #[test]
-fn a_reader_never_believes_a_page_that_has_left_its_tree() {
+fn a_reader_never_uses_a_page_that_has_left_its_tree() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     let believed = std::sync::Arc::new([const { std::sync::atomic::AtomicUsize::new(0) }; 2]);

@@ -226,7 +226,7 @@ fn readers_never_see_a_value_that_is_half_one_and_half_another() {
             let byte = n as u8;
             txn.put(tree, key, &vec![byte; 500 - usize::from(byte) % 3]);
             // Moves cells by changing the length of a neighboring value.
-            txn.put(tree, b"a neighbour", &vec![1; (n * 37 % 450) as usize]);
+            txn.put(tree, b"a neighbor", &vec![1; (n * 37 % 450) as usize]);
             txn.undo.clear();
         }
         stop.store(true, Relaxed);
@@ -247,7 +247,7 @@ fn scan_for(world: &World, tree: Tree, key: &[u8]) -> Option<Vec<u8>> {
 /// SCAN-1: between two batches of a scan its leaf is split, merged, changed, or evicted with the whole pool.
 /// There is one thread, so each batch must be the next rows at that moment.
 #[test]
-fn a_scan_goes_on_after_every_kind_of_change_of_its_leaf() {
+fn a_scan_continues_after_every_kind_of_change_of_its_leaf() {
     for seed in 0..if cfg!(miri) { 2 } else { 20 } {
         let (world, tree) = World::new(4096, 24);
         let mut dice = Dice(seed);

@@ -182,7 +182,7 @@ fn a_check_reads_many_leaves_at_a_time_and_each_once() {
 }
 
 #[test]
-fn a_short_scan_and_a_bounded_one_read_no_leaf_in_vain() {
+fn a_short_scan_and_a_bounded_one_read_no_unneeded_leaf() {
     let cold = Cold::new();
     for is_ascending in [true, false] {
         let from_the_middle = if is_ascending {

@@ -97,7 +97,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_record_comes_back_as_it_was_written(
+    fn a_record_round_trips(
         n in 0usize..22,
         txn in any::<u64>(),
         root in any::<u64>(),

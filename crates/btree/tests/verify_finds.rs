@@ -147,7 +147,7 @@ fn a_leaf_of_another_tree_is_found() {
 }
 
 #[test]
-fn a_page_that_is_not_a_node_is_found_and_costs_only_what_hangs_below_it() {
+fn a_page_that_is_not_a_node_is_found_and_hides_only_its_subtree() {
     let damaged = Damaged::new();
     let leaf = damaged.leaf();
     damaged.apply(leaf, &PageOp::Release);

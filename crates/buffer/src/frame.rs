@@ -34,7 +34,7 @@
 //!
 //! The word needs no generation (G5): a CAS that succeeds on a frame that was reused since the word was read
 //! is correct for the present page, too. A thread that depends on the identity of the page checks the
-//! identity afterwards (FRAME-3). The latch's version is the generation for optimistic readers.
+//! identity afterward (FRAME-3). The latch's version is the generation for optimistic readers.
 //!
 //! The page word packs the frame's page (bits 25..64) and its buffer number (0..25, inverted; 0: none), so
 //! that a reader gets both in one load. For a frame in the free list the page field holds the next frame of
@@ -146,7 +146,7 @@ impl Held {
 /// State of a page as read by [`Frame::look`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Look {
-    /// The page is in this buffer, if the latch validates the version afterwards.
+    /// The page is in this buffer, if the latch validates the version afterward.
     Page { version: Version, buffer: u32 },
     /// The page is latched exclusively.
     Busy,

@@ -22,7 +22,7 @@ pub enum Peek<'p> {
 }
 
 /// A page in the pool, neither pinned nor latched. Data read from it are valid only if it validates
-/// afterwards.
+/// afterward.
 #[derive(Clone, Copy, Debug)]
 pub struct OptimisticPage<'p> {
     pool: &'p BufferPool,

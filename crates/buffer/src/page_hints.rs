@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_has_the_hint_of_the_page_that_came_last() {
+    fn a_slot_has_the_hint_of_its_last_page() {
         let hints = PageHints::new(1000, &mut ZeroedMemory::none());
         assert_eq!(hints.bytes(), 4096);
         assert_eq!(hints.get(PageId(5)), None);

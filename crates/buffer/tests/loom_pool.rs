@@ -79,7 +79,7 @@ fn spawn(pool: &Arc<BufferPool>, run: impl FnOnce(&BufferPool) -> u64 + 'static)
 }
 
 #[test]
-fn two_that_miss_on_one_page_share_one_frame() {
+fn two_misses_of_one_page_share_one_frame() {
     model("two misses on one page", 2, 10_000, || {
         let pool = pool(2, Policy::TwoRings);
         let other = spawn(&pool, |pool| u64::from(increment(pool, 7)));
@@ -90,7 +90,7 @@ fn two_that_miss_on_one_page_share_one_frame() {
 }
 
 #[test]
-fn a_page_evicted_under_a_fix_comes_back_with_its_changes() {
+fn a_page_evicted_during_a_fix_keeps_its_changes() {
     model("a fix, and a fix that evicts its page", 2, 10_000, || {
         let pool = pool(1, Policy::NbGclock(HandKind::Atomic));
         assert!(increment(&pool, 7));

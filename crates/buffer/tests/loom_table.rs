@@ -10,7 +10,7 @@ use azekura_buffer::model::ModelTable;
 use loom_common::model;
 
 /// Returns two pages of the same bucket, so that the one inserted second passes the bucket.
-fn neighbours(table: &ModelTable) -> (u64, u64) {
+fn neighbors(table: &ModelTable) -> (u64, u64) {
     let other = (2..).find(|&page| table.home(page) == table.home(1)).expect("some page");
     (1, other)
 }
@@ -37,7 +37,7 @@ fn table_1_two_inserters_of_one_page_agree() {
 fn table_1_inserters_agree_while_a_slot_on_their_way_comes_free() {
     model("insert, insert, remove", 2, 1000, || {
         let table = Arc::new(ModelTable::new(3));
-        let (page, other) = neighbours(&table);
+        let (page, other) = neighbors(&table);
         table.insert(other, 2);
         let remover = {
             let table = Arc::clone(&table);
@@ -60,7 +60,7 @@ fn table_1_inserters_agree_while_a_slot_on_their_way_comes_free() {
 fn table_2_two_removers_take_one_entry_out_and_its_counts_back_once() {
     model("remove, remove, insert", 3, 100, || {
         let table = Arc::new(ModelTable::new(3));
-        let (page, other) = neighbours(&table);
+        let (page, other) = neighbors(&table);
         table.insert(other, 2);
         table.insert(page, 0); // Passes the bucket of `other`.
         let helper = {
@@ -83,7 +83,7 @@ fn table_2_two_removers_take_one_entry_out_and_its_counts_back_once() {
 fn table_3_a_frame_that_changes_pages_under_an_insertion_is_neither_taken_for_ours_nor_lost() {
     model("insert, give the frame to another page", 2, 500, || {
         let table = Arc::new(ModelTable::new(3));
-        let (page, other) = neighbours(&table);
+        let (page, other) = neighbors(&table);
         table.insert(page, 0);
         let mover = {
             let table = Arc::clone(&table);

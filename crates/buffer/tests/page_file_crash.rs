@@ -1,5 +1,5 @@
 //! W12, W10: the power is cut at every I/O of a random workload on a page file, and again during the repair;
-//! also every call fails once. Afterwards each page is one of the images written since the last successful
+//! also every call fails once. Afterward each page is one of the images written since the last successful
 //! sync, or the image before them. A page is never a mixture, and never older than a sync guarantees. A page
 //! that the file did not have at the last checkpoint may be a mixture until a sync (NEW-1). No page is
 //! rejected as outdated (MAP-1).

@@ -219,7 +219,7 @@ fn g4_no_page_is_written_before_its_log_is_durable() {
 }
 
 #[test]
-fn g7_a_failed_read_reaches_its_caller_and_the_next_fix_tries_anew() {
+fn g7_a_failed_read_is_returned_and_the_next_fix_reads_again() {
     let (pool, store) = pool(4, Policy::default());
     format_all(&pool, 8); // Four of these pages are evicted by now.
     let mut outcomes: HashMap<bool, u32> = HashMap::new();

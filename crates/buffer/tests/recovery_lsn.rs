@@ -68,6 +68,6 @@ fn a_change_made_during_the_write_is_covered_though_its_lsn_was_drawn_long_ago()
 }
 
 #[test]
-fn what_is_durable_by_then_is_not_needed() {
+fn the_recovery_lsn_is_above_the_durable_lsn() {
     assert_eq!(recovery_lsn(40, 41), Some(Lsn(41)));
 }

@@ -89,7 +89,7 @@ int main(int argc, char **argv) {
     sprintf(path[2], "%s/copy.azk", argv[1]);
 
     /* A call that fails reports a status and a message, and changes nothing. */
-    EXPECT(azk_open(path[0], "colour=red", &db, &error) == AZK_INVALID && had(&error, AZK_INVALID));
+    EXPECT(azk_open(path[0], "color=red", &db, &error) == AZK_INVALID && had(&error, AZK_INVALID));
     EXPECT(azk_open(path[0], "create=false", &db, &error) == AZK_INVALID && had(&error, AZK_INVALID));
     EXPECT(azk_open(NULL, NULL, &db, NULL) == AZK_INVALID);
 

@@ -105,7 +105,7 @@ mod tests {
             assert!(error.contains("64 hexadecimal digits"), "{error}");
         }
         for (wrong, named) in [
-            ("colour=red", "colour"),
+            ("color=red", "color"),
             ("create", "name=value"),
             ("create=2", "create"),
             ("close_time_ms=-1", "close_time_ms"),

@@ -79,7 +79,7 @@ fn blocks_of_an_allocator_that_lies_in_far_memory_stay_its_own() {
 }
 
 #[test]
-fn threads_share_what_is_far() {
+fn threads_share_far_memory() {
     mechanisms().into_iter().for_each(|mechanism| same("threads", &[], mechanism));
 }
 
@@ -318,7 +318,7 @@ fn a_program_that_asks_for_more_than_a_server_has_left_ends_neither_itself_nor_a
 }
 
 #[test]
-fn room_at_the_servers_is_promised_when_memory_is_given_out() {
+fn server_space_is_reserved_when_memory_is_allocated() {
     let server = server();
     let out = end_of("first", &launch(&server), || {
         let stats = server.stats();
@@ -360,7 +360,7 @@ fn a_loss_ends_the_program_with_the_page_its_addresses_the_reason_and_the_remedy
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn without_memory_for_its_tables_the_layer_says_so() {
+fn without_memory_for_its_tables_the_layer_reports_the_reason() {
     for mechanism in mechanisms() {
         let server = Server::builder().capacity(1 << 30).listen("127.0.0.1:0").unwrap();
         let setting = Launch { mechanism, page: 4096, local: 1 << 20, ..launch(&server) };
@@ -450,7 +450,7 @@ fn f1_streams_write_and_read_through_buffers_that_are_away() {
 }
 
 #[test]
-fn f1_what_the_c_library_takes_from_a_far_allocator_for_the_kernel_is_served() {
+fn f1_kernel_buffers_of_the_c_library_in_far_memory_are_served() {
     let program = with_allocator("streams");
     mechanisms().into_iter().for_each(|mechanism| same_of(&program, &[], mechanism));
 }

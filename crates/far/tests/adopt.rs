@@ -31,7 +31,7 @@ fn byte(address: usize) -> *mut u8 {
 }
 
 #[test]
-fn adopted_memory_keeps_its_bytes_and_its_neighbours_theirs() {
+fn adopted_memory_keeps_its_bytes_and_its_neighbors_theirs() {
     for mechanism in Mechanism::LADDER {
         let (start, bytes) = (mapped(9 * MB) + 4096, 8 * MB);
         // Few bytes are set; most of the memory was never touched.

@@ -51,7 +51,7 @@ fn read(cache: &FarCache, page: u64) -> Option<u8> {
 }
 
 #[test]
-fn an_image_that_was_offered_comes_back_until_its_page_is_written() {
+fn an_offered_image_is_returned_until_its_page_is_written() {
     let server = Server::builder().capacity(1 << 20).listen("127.0.0.1:0").unwrap();
     let cache = cache(&server);
     assert_eq!(read(&cache, 7), None);
@@ -95,7 +95,7 @@ impl FaultInjector for Dies {
 }
 
 #[test]
-fn a_server_that_dies_is_a_miss_and_is_used_again_when_it_is_back() {
+fn a_lost_server_causes_misses_and_is_used_again_after_its_return() {
     let dies = Arc::new(Dies(AtomicBool::new(false)));
     let server =
         Server::builder().capacity(1 << 20).fault_injector(dies.clone()).listen("127.0.0.1:0").unwrap();
@@ -111,7 +111,7 @@ fn a_server_that_dies_is_a_miss_and_is_used_again_when_it_is_back() {
 }
 
 #[test]
-fn a_wrong_key_is_a_miss_that_says_so() {
+fn a_wrong_key_is_a_reported_miss() {
     let key = |text: &[u8]| AuthKey::new(text).unwrap();
     let server = Server::builder().auth_key(key(b"0123456789abcdef")).listen("127.0.0.1:0").unwrap();
     let address = server.address().to_string();

@@ -114,7 +114,7 @@ fn f4_with_a_spill_file_any_wrong_of_the_only_server_leaves_every_byte_right() {
 }
 
 #[test]
-fn f4_a_server_that_is_ended_and_comes_back_is_used_again_and_copies_are_made_anew() {
+fn f4_a_restarted_server_is_used_again_and_copies_are_restored() {
     // A separate loopback address, so that no other process gets the port before it is used again.
     let (mut a, b) = (good_at("127.0.0.77:0"), good());
     let address = a.address().to_string();

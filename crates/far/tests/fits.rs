@@ -116,7 +116,7 @@ fn resident_while_used(memory: &FarMemory) -> usize {
 }
 
 #[test]
-fn what_fits_takes_a_fault_for_each_span_in_any_order() {
+fn memory_within_the_budget_takes_one_fault_per_span() {
     with_each_mechanism(|mut memory, mechanism| {
         let spans = LOCAL / 2 / SPAN;
         let mut pieces: Vec<usize> = (0..spans * SPAN * PAGE / PIECE).collect();

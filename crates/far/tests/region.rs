@@ -72,7 +72,7 @@ fn work(memory: &mut [u8], seed: u64, rounds: usize) {
 }
 
 #[test]
-fn what_is_written_is_read_by_every_mechanism() {
+fn written_pages_are_read_back_by_every_mechanism() {
     with_each_mechanism(|mechanism| {
         let server = server();
         let mut memory = setting(&server).mechanism(mechanism).build().unwrap();
@@ -84,7 +84,7 @@ fn what_is_written_is_read_by_every_mechanism() {
 }
 
 #[test]
-fn where_all_of_it_may_be_local_no_page_ever_leaves() {
+fn if_all_pages_may_be_local_none_is_paged_out() {
     with_each_mechanism(|mechanism| {
         for policy in Policy::ALL {
             let server = server();
@@ -100,7 +100,7 @@ fn where_all_of_it_may_be_local_no_page_ever_leaves() {
 }
 
 #[test]
-fn what_is_written_is_read_under_every_policy() {
+fn written_pages_are_read_back_under_every_policy() {
     with_each_mechanism(|mechanism| {
         for (seed, policy) in (2..).zip(Policy::PAPER) {
             let server = server();
@@ -292,7 +292,7 @@ fn core_files_exclude_far_memory_and_include_the_pages_that_left_it() {
 
 /// UNMANAGED-3: OpenBLAS maps 32 MiB per thread and calls `mbind`, but uses a small part of them.
 #[test]
-fn pages_that_left_far_memory_take_of_the_budget_what_they_use() {
+fn unmanaged_pages_count_against_the_budget() {
     const GIVEN: usize = 32;
     with_each_mechanism(|mechanism| {
         let server = server();

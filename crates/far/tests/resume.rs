@@ -224,7 +224,7 @@ fn f6_a_session_is_resumed_only_with_its_name() {
 }
 
 #[test]
-fn a_session_that_its_client_ended_or_that_waited_too_long_is_gone() {
+fn a_session_ends_with_its_client_or_after_the_linger_time() {
     for (linger, says_bye) in [(LONG, true), (Duration::from_millis(1), false)] {
         let server = listen(server().linger(linger));
         let mut client = Client::new(&server);
@@ -311,7 +311,7 @@ fn f6_connections_that_do_not_log_in_keep_no_client_out() {
         client.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
         assert!(client.iter().enumerate().all(|(at, &byte)| byte == at as u8));
     }
-    // The threads of closed connections count them shortly afterwards.
+    // The threads of closed connections count them shortly afterward.
     wait_for("their count", || server.stats().turned_away >= 1024 - 32);
     drop((strangers, more));
 }

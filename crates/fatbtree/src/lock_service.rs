@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_waiter_lets_the_next_one_pass() {
+    fn a_canceled_waiter_lets_the_next_one_pass() {
         let service = LockService::default();
         let reader = service.try_lock(PAGE, LockMode::S).expect("free");
         let mut writer = service.lock(PAGE, LockMode::X);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversion_that_is_given_up_leaves_the_lock_as_it_was() {
+    fn a_canceled_conversion_leaves_the_lock_unchanged() {
         let service = LockService::default();
         let mut holder = service.try_lock(PAGE, LockMode::S).expect("free");
         let _other = service.try_lock(PAGE, LockMode::S).expect("they go together");

@@ -210,7 +210,7 @@ mod tests {
             let lows: Vec<_> = known.pieces().iter().map(|piece| &piece.low).collect();
             assert!(lows.is_sorted_by(|one, two| one < two), "seed {seed}: {lows:?}");
             let same = known.pieces().windows(2).any(|two| two[0].value == two[1].value);
-            assert!(!same, "seed {seed}: neighbours that say the same are one");
+            assert!(!same, "seed {seed}: neighbors that say the same are one");
         }
     }
 
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_learned_from_what_is_old() {
+    fn an_outdated_route_entry_changes_nothing() {
         let mut known = Ranges::new(KeyRange::all(), 5, 'a');
         assert!(!known.learn(&range(1, 2), 5, &'b'));
         assert!(known.learn(&range(1, 2), 6, &'b'));

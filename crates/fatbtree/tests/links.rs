@@ -175,7 +175,7 @@ async fn refuse_calls(node: &NodeThread, listener: &tokio::net::TcpListener) {
 }
 
 #[test]
-fn a_node_that_comes_is_called_at_once_and_what_it_asked_first_is_answered() {
+fn a_node_that_connects_is_called_at_once_and_its_first_request_is_answered() {
     one_of_four(|| {
         let (node, listener) = node();
         play(async {
@@ -206,7 +206,7 @@ fn a_node_that_is_reached_for_the_first_time_after_failed_calls_is_greeted() {
 }
 
 #[test]
-fn a_call_that_was_under_way_when_the_node_came_is_made_again_and_nothing_is_dropped() {
+fn a_call_in_flight_when_a_node_connects_is_repeated() {
     one_of_four(|| {
         let (node, listener) = node();
         play(async {

@@ -269,7 +269,7 @@ fn a_cluster_with_a_node_that_never_ran_refuses_its_keys() {
 }
 
 #[test]
-fn a_store_that_comes_back_after_its_loss_was_accepted_is_refused() {
+fn a_lost_store_that_returns_after_an_accepted_loss_is_refused() {
     let cluster = Cluster::new(3, options());
     cluster.start_all();
     fill(&cluster);

@@ -209,7 +209,7 @@ fn a_step_that_comes_late_finds_nothing_and_begins_nothing() {
 
 /// OPEN-4: a second concurrent step is refused, and the first one continues.
 #[test]
-fn a_second_step_beside_the_first_is_refused_and_the_first_goes_on() {
+fn a_concurrent_second_step_is_refused_and_the_first_continues() {
     let (cluster, locks) = started();
     let id = opened(&cluster);
     locks.borrow_mut().insert(vec![2], NOBODY);
@@ -308,7 +308,7 @@ fn bytes(answered: Answered) -> Vec<u8> {
 /// OPEN-2: readers hold no locks, so a structure change neither waits for them nor ends them. Readers do not
 /// wait for a transaction, and do not see its changes.
 #[test]
-fn a_reader_goes_on_beside_writers_and_splits() {
+fn a_reader_continues_during_writes_and_splits() {
     let (cluster, _) = started();
     (1..=5).for_each(|key| append(&cluster, key));
     let (node, id) = (cluster.running(COORDINATOR), cluster.running(GATEWAY).new_transaction());

@@ -242,7 +242,7 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 #[test]
-fn every_acknowledged_write_is_found_from_every_node_whatever_happens() {
+fn every_acknowledged_write_is_found_from_every_node_under_all_faults() {
     let (mut answered, mut unknown, mut moved, mut splits, mut merges, mut right, mut sent) =
         (0, 0, 0, 0, 0, 0, 0);
     let (mut left, mut local) = (0, 0);

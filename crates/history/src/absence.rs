@@ -34,7 +34,7 @@ pub(crate) fn add_bounds(graph: &mut Graph, all: &Observations) {
 }
 
 /// Adds the dependencies that range reads prove by absent keys if the history is serializable. Before the
-/// call, the graph has the bounds and no cycle; afterwards it may have a cycle.
+/// call, the graph has the bounds and no cycle; afterward it may have a cycle.
 pub(crate) fn add_eliminated(graph: &mut Graph, all: &Observations) {
     let mut open: Vec<Candidates> = all.absent.iter().map(|&absent| candidates(all, absent)).collect();
     open.retain(|of| of.versions.len() > 1);

@@ -20,7 +20,7 @@ use crate::report::{Anomaly, Kind};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writer {
     pub(crate) txn: usize,
-    /// `true` if the transaction appended nothing to this list afterwards.
+    /// `true` if the transaction appended nothing to this list afterward.
     pub(crate) is_final: bool,
     pub(crate) removes: bool,
 }

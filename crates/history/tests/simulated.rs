@@ -217,7 +217,7 @@ fn kinds(isolation: Isolation) -> BTreeSet<Kind> {
 }
 
 #[test]
-fn what_a_level_allows_is_found() {
+fn anomalies_allowed_by_a_level_are_found() {
     let snapshot = BTreeSet::from([Kind::G2Item, Kind::Phantom]);
     assert_eq!(kinds(Isolation::Snapshot), snapshot);
     let more = BTreeSet::from([Kind::LostUpdate, Kind::GSingle]);

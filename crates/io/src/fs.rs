@@ -318,7 +318,7 @@ pub trait File: Send + Sync + Debug {
         self.write_zeroes(offset, len)
     }
 
-    /// Discards these bytes: they read as zero afterwards, and their space may be freed. A later write there
+    /// Discards these bytes: they read as zero afterward, and their space may be freed. A later write there
     /// may allocate and run out of space. The file system decides when the change is durable.
     ///
     /// # Errors

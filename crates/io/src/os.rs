@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_or_interrupted_write_goes_on() {
+    fn a_short_or_interrupted_write_continues() {
         let file = scratch_file(false);
         let mut calls = Vec::new();
         let mut short = |buf: &[u8], offset| {
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_direct_write_goes_on_from_a_whole_block() {
+    fn a_short_direct_write_continues_at_a_whole_block() {
         let file = OsFile { alignment: Some(512), ..scratch_file(false) };
         let mut calls = Vec::new();
         let mut short = |buf: &[u8], offset| {

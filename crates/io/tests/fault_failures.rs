@@ -176,7 +176,7 @@ fn one_io_fails_and_the_next_does_not() {
 }
 
 #[test]
-fn every_io_fails_until_healed_and_reads_go_on() {
+fn every_io_fails_until_healed_and_reads_continue() {
     let fs = FaultFs::new();
     let file = create(&fs, "f");
     file.write_at_sync(0, b"azekura").unwrap();
@@ -204,7 +204,7 @@ fn one_read_fails() {
 }
 
 #[test]
-fn a_failed_write_leaves_any_sectors_and_on_a_full_disk_a_prefix() {
+fn a_failed_write_leaves_any_sectors_or_on_a_full_disk_a_prefix() {
     let seen = |kind| {
         let fs = FaultFs::new();
         let file = create(&fs, "f");

@@ -95,7 +95,7 @@ fn model(name: &str, at_least: usize, run: impl Fn(Arc<Model>) + Sync + Send + '
 }
 
 #[test]
-fn a_key_is_given_away_while_two_threads_serve_it() {
+fn a_key_moves_while_two_threads_serve_it() {
     model("two threads", 500, |model| {
         let others: Vec<_> = (0..2)
             .map(|stripe| {

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_keys_spread_over_the_stripes() {
+    fn neighboring_keys_spread_over_the_stripes() {
         let mut hits = [0u32; 64];
         for n in 0u64..64_000 {
             let id = LockId::key(1, TreeId(1), KeyRef::Key(&n.to_be_bytes()));

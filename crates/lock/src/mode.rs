@@ -170,7 +170,7 @@ impl KeyMode {
     pub const UPDATE: Self = Self::new(GapMode::None, RecordMode::X);
     /// Insert of a key.
     pub const INSERT: Self = Self::new(GapMode::I, RecordMode::X);
-    /// Test of an insert, on the next key; not held afterwards.
+    /// Test of an insert, on the next key; not held afterward.
     pub const INSERT_TEST: Self = Self::new(GapMode::I, RecordMode::None);
     /// Delete of a key.
     pub const DELETE: Self = Self::new(GapMode::X, RecordMode::X);

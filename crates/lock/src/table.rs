@@ -227,7 +227,7 @@ impl LockTable {
     }
 
     /// Tests that the key could be locked at once, as if the lock were granted and released immediately. The
-    /// transaction holds no more locks afterwards than before. May be called under a page latch.
+    /// transaction holds no more locks afterward than before. May be called under a page latch.
     ///
     /// # Errors
     ///

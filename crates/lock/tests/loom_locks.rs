@@ -151,7 +151,7 @@ fn an_intent_that_grows_meets_a_strong_lock() {
 }
 
 #[test]
-fn two_that_wait_for_each_other_never_both_sleep() {
+fn two_waiters_for_each_other_never_both_sleep() {
     model(Some(4), || {
         let table = table();
         let run = |table: &LockTable, txn: u64, keys: [KeyRef<'static>; 2]| {

@@ -439,7 +439,7 @@ fn an_archive_that_is_copied_while_its_end_is_written_restores() {
 }
 
 #[test]
-fn a_copy_of_an_archive_goes_on_after_each_failed_request() {
+fn a_copy_of_an_archive_continues_after_each_failed_request() {
     let (scratch, inner) = (Scratch::new(), Arc::new(InMemory::new()));
     let db = Database::builder().archive(scratch.path("log")).open(scratch.path("db")).unwrap();
     put(&db, 0..100, 1);

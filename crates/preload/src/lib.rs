@@ -31,7 +31,7 @@
 //!
 //! Not recorded: locks that never enter the kernel (spinning with inlined instructions), futexes entered by
 //! inlined system calls, programs without a dynamic C library, and set-user-id programs (the loader ignores
-//! the library). A wait on a condition variable includes the wait for its mutex afterwards.
+//! the library). A wait on a condition variable includes the wait for its mutex afterward.
 //!
 //! # Rules that every hook keeps
 //!

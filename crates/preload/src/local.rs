@@ -92,7 +92,7 @@ pub(crate) fn is_quiet() -> bool {
     local().quiet.get()
 }
 
-/// Runs `f`. Calls inside are passed on without being recorded (HOOK-3), and `errno` is the same afterwards
+/// Runs `f`. Calls inside are passed on without being recorded (HOOK-3), and `errno` is the same afterward
 /// (HOOK-1).
 #[inline]
 pub(crate) fn quietly<R>(f: impl FnOnce() -> R) -> R {

@@ -49,7 +49,7 @@ struct Held {
 const NONE: Held = Held { object: 0, begin: 0, site: 0, flags: 0, is_signal: false };
 
 /// Returns `true` if one thread may wait for an object of this sort and another signal it. Such an object is
-/// used as a lock if the waiter itself signals it afterwards; crates/record decides.
+/// used as a lock if the waiter itself signals it afterward; crates/record decides.
 fn is_signal(called: Called) -> bool {
     matches!(called, Called::Semaphore | Called::Condition | Called::Futex)
 }

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_of_an_object_for_which_nobody_else_waits_make_no_lock() {
+    fn holds_of_an_object_without_other_waiters_make_no_lock() {
         use EventKind::{Hold, WaitBegin, WaitEnd};
         let wait = |begin, end| [at(begin, WaitBegin, 0, IDLE), at(end, WaitEnd, 0, 0)];
         let held = |end, ticks| at(end, Hold, WAITED, ticks);

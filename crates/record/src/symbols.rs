@@ -38,7 +38,7 @@ impl Symbols {
     }
 
     /// Returns the symbols as [`Symbols::new`] does, and reads only the files that are not in `files`.
-    /// Afterwards `files` has the files that are mapped here.
+    /// Afterward `files` has the files that are mapped here.
     pub(crate) fn with(modules: &[Module], files: &mut Files) -> Self {
         let mut first: HashMap<&str, &Module> = HashMap::new();
         for module in modules {

@@ -320,7 +320,7 @@ fn threads_that_meet_seldom_have_no_bottleneck() {
 }
 
 #[test]
-fn threads_that_exit_are_cancelled_or_forked_leave_whole_recordings() {
+fn threads_that_exit_are_canceled_or_forked_leave_whole_recordings() {
     let mut programs = turn();
     let program = build("ends", &mut programs);
     let output = scratch().join("ends.trace");
@@ -357,7 +357,7 @@ fn a_program_that_ends_by_quick_exit_or_by_the_system_call_leaves_a_whole_record
 }
 
 #[test]
-fn a_program_that_aborts_leaves_a_recording_that_is_cut_short_and_says_so() {
+fn the_recording_of_an_aborted_program_is_marked_as_cut_short() {
     let mut programs = turn();
     let program = build("ends", &mut programs);
     let output = scratch().join("aborted.trace");
@@ -370,7 +370,7 @@ fn a_program_that_aborts_leaves_a_recording_that_is_cut_short_and_says_so() {
 }
 
 #[test]
-fn t2_rings_that_are_too_small_lose_and_say_so() {
+fn t2_events_lost_by_small_rings_are_reported() {
     let mut programs = turn();
     let program = build("decoy", &mut programs);
     let output = scratch().join("lost.trace");

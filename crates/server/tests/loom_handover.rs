@@ -158,7 +158,7 @@ fn one_wake_up_for_several_that_need_the_driver_is_enough() {
 }
 
 #[test]
-fn a_job_is_done_once_though_the_thread_it_is_given_to_may_be_tired_of_waiting() {
+fn a_job_given_to_a_thread_at_its_idle_limit_runs_once() {
     model(|| {
         let workers = Arc::new(WorkerPool::default());
         let other = workers.clone();
@@ -197,7 +197,7 @@ fn a_thread_that_rests_is_woken_by_its_job_or_by_the_end() {
 }
 
 #[test]
-fn a_reactor_that_is_given_away_meets_the_connection_that_stayed_behind() {
+fn an_offered_reactor_receives_the_connection_of_its_last_thread() {
     model(|| {
         let slot = ReactorSlot::new();
         let workers = Arc::new(WorkerPool::default());

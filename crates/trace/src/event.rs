@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_stands_for_those_it_was_drawn_from_unless_all_its_kind_are_recorded() {
+    fn a_sampled_hold_is_scaled_unless_all_of_its_kind_are_recorded() {
         let hold = |flags| Event { flags, ..Event::new(0, EventKind::Hold) }.stands_for();
         assert_eq!((hold(SAMPLED | 6 << 4), hold(SAMPLED), hold(WAITED)), (64, 1, 1));
         assert_eq!(hold(SAMPLED | WAITED | 6 << 4), 1, "it would be counted twice");

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_kinds_come_back_and_others_do_not() {
+    fn numbers_of_kinds_round_trip_and_others_are_refused() {
         for kind in WaitKind::ALL {
             assert_eq!(WaitKind::from_number(kind as u8), Some(kind));
         }

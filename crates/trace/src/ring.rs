@@ -265,7 +265,7 @@ impl<M: Memory> Consumer<M> {
         self.ring.counters().lost.load(Relaxed)
     }
 
-    /// Returns `true` if the producer has ended. A drain that begins afterwards takes the last event.
+    /// Returns `true` if the producer has ended. A drain that begins afterward takes the last event.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         // Acquire: pairs with the Release in `Producer::drop` (RING-3).
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_of_a_loss_waits_for_room_for_two() {
+    fn the_mark_of_a_loss_waits_for_space_for_two_events() {
         let (mut producer, mut consumer) = ring(2);
         (0..3).for_each(|i| producer.push(event(i)));
         let mut first = None;

@@ -35,7 +35,7 @@ fn parts(row: &OperationRow) -> u64 {
 }
 
 #[test]
-fn the_time_of_an_operation_goes_where_it_went() {
+fn the_time_of_an_operation_is_attributed_to_its_parts() {
     // 0-100 computing, 100-300 blocked at a latch, 300-350 computing, 350-750 device, 750-800 computing,
     // 800-900 preempted, 900-1000 computing.
     let script = Script::default()
@@ -200,7 +200,7 @@ fn t2_executions_in_which_events_were_lost_are_left_out_and_counted() {
 }
 
 #[test]
-fn what_was_under_way_at_the_borders_is_no_execution() {
+fn operations_open_at_the_borders_are_no_executions() {
     let mut script = Script::default().anchor(10, 0);
     script = script.end(20, 1, 1).enter(100, 1).exit(200).enter(300, 1).begin(350, 1, 0xbeef, Lock);
     let analysis = analyze(&trace(1000, &["get"], &["row"], vec![script]));
@@ -401,7 +401,7 @@ fn without_cpu_time_the_columns_are_unknown_and_not_zero() {
 }
 
 #[test]
-fn a_trace_cut_short_is_analyzed_and_says_so() {
+fn a_truncated_trace_is_analyzed_and_marked() {
     let scripts = vec![Script::default().anchor(0, 0).enter(0, 1).exit(10).enter(20, 1)];
     let mut trace = trace(100, &["get"], &[], scripts);
     trace.ending = Ending::CutShort { offset: 99 };
@@ -462,7 +462,7 @@ fn in_a_convoy_a_wait_is_shared_out_among_those_who_held() {
 }
 
 #[test]
-fn a_lock_that_only_the_operations_between_wait_for_is_in_the_way_all_the_same() {
+fn a_lock_with_waiters_only_in_inner_operations_counts() {
     // In cycles of 300 ns, each thread executes a put (I/O, no lock), then a get (which waits for a lock that
     // the others hold).
     let mut scripts = Vec::new();
@@ -487,7 +487,7 @@ fn a_lock_that_only_the_operations_between_wait_for_is_in_the_way_all_the_same()
 }
 
 #[test]
-fn waits_after_which_the_thread_waits_again_without_the_lock_are_in_vain() {
+fn waits_followed_by_a_wait_without_the_lock_are_in_vain() {
     let waits = |script: Script, from: u64| {
         let script = script.begin(from, 1, 7, Latch).end(from + 1000, 1, 7);
         script.begin(from + 1010, 1, 7, Latch).end(from + 2000, 1, 7)

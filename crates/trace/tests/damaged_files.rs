@@ -12,7 +12,7 @@ fn trace() -> Trace {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn a_written_file_is_read_back() {
     assert_eq!(Trace::from_bytes(&trace().to_bytes()).unwrap(), trace());
 }
 

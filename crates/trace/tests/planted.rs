@@ -149,7 +149,7 @@ fn idle_threads_are_no_contention() {
 }
 
 #[test]
-fn a_long_wait_off_the_way_of_the_work() {
+fn a_long_wait_outside_of_the_work() {
     // Another operation waits long for its own lock, which does not affect the work.
     let work = on(6, &[Compute(Exponential(40 * US)), lock(1), Compute(Exponential(US)), Unlock { site: 1 }]);
     let other = vec![Enter(2), lock(2), Compute(Exponential(900 * US)), Unlock { site: 2 }, Exit];
@@ -180,7 +180,7 @@ fn a_limit_of_admission_is_named_as_one_that_hides_others() {
     let limit = label("third", 3);
     verdicts(64, &on(8, &steps), move |verdict, _| {
         matches!(verdict, Verdict::Lock { site, is_limit: true, .. } if *site == limit)
-            && verdict.sentence().contains("Record again without")
+            && verdict.sentence().contains("record again without it")
     });
     // Without that lock, the bottleneck that it hid is found.
     let steps = [Compute(Exponential(5 * US)), lock(1), Compute(Exponential(20 * US)), Unlock { site: 1 }];

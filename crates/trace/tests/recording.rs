@@ -439,7 +439,7 @@ fn a_hold_records_its_operation_and_no_other_event() {
     // The bound is eight standard deviations: each hold represents at most 16 holds.
     assert!(holds.abs_diff(EXECUTIONS) < EXECUTIONS / 4, "{holds} of {EXECUTIONS}");
     assert!(of(Hold).all(|e| trace.operations.get(&e.operation).is_some_and(|o| o.name == "get")));
-    assert!(of(Enter).all(|e| e.executions() > 0), "an execution was told that was not drawn");
+    assert!(of(Enter).all(|e| e.executions() > 0), "an unsampled execution was recorded");
     let executions: u64 = of(Enter).map(|e| u64::from(e.executions())).sum();
     assert!(executions.abs_diff(EXECUTIONS) <= 64, "{executions} of {EXECUTIONS}");
     assert!(thread.events.is_sorted_by_key(|e| e.ticks), "in the order of time");

@@ -45,7 +45,7 @@ fn sample() -> Trace {
 }
 
 #[test]
-fn the_text_has_the_papers_tables_and_what_to_think_of_them() {
+fn the_text_has_the_papers_tables_and_a_verdict() {
     let options = ReportOptions { baseline_per_second: Some(4_000.0), ..ReportOptions::default() };
     let text = text(&sample(), &options);
     let line = |start: &str| text.lines().find(|l| l.trim_start().starts_with(start)).unwrap_or_default();

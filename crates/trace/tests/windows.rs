@@ -128,7 +128,7 @@ fn a_short_file_is_one_window_and_the_same_to_the_byte() {
 }
 
 #[test]
-fn what_is_written_anew_comes_in_the_order_of_time() {
+fn rewritten_events_are_in_order_of_time() {
     let trace = recorded();
     let bytes = trace.to_bytes();
     let outline = Outline::from_bytes(bytes.clone()).expect("just written");

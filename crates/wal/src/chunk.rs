@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_counts_only_where_it_says_it_is() {
+    fn a_header_is_valid_only_at_its_own_position() {
         let bytes = header().encode();
         assert_eq!(Header::decode_at(&bytes, header().place), Some(header()));
         assert_eq!(header().chunk_bytes(), 8192);

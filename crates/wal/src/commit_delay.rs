@@ -9,7 +9,7 @@
 //! | after the end of a flush | the next committer |
 //! |---|---|
 //! | all expected committers are present | leads at once: the last to arrive, without a thread switch |
-//! | some are missing, for less than the limit | sleeps; the first, the **guardian**, leads at the limit |
+//! | some are missing, for less than the limit | sleeps; the first (**fallback leader**) leads at the limit |
 //! | some are missing for longer | leads; the next flushes begin without a delay |
 //!
 //! The expected committers are the previous leader, if it is a committer, and the sleepers of the previous

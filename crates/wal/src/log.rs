@@ -257,7 +257,7 @@ impl Log {
     }
 
     /// Returns a cheaper [`is_acknowledged`](Self::is_acknowledged), for a caller that polls and does not
-    /// sleep afterwards. With background jobs the answer is as of the end of the last flush, because the
+    /// sleep afterward. With background jobs the answer is as of the end of the last flush, because the
     /// flush leader has computed the horizon. Computing the horizon here would make each call fetch the
     /// counter and all marks from the processors that write them.
     pub(crate) fn is_known_acknowledged(&self, lsn: Lsn) -> bool {

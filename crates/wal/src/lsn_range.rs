@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_as_long_as_what_is_still_to_come_by_the_last_batch() {
+    fn a_range_is_as_long_as_the_last_batch_predicts() {
         let mut range = LsnRange::new(64);
         assert_eq!([0, 1, 2, 40, 100].map(|records| range.wanted(records)), [1, 1, 2, 40, 64]);
         range.end_batch(11);

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_with_their_gaps() {
+    fn records_are_read_back_with_their_gaps() {
         let (mut block, mut expected) = (Vec::new(), 10);
         for (lsn, body) in [(10, &b"a"[..]), (11, b""), (400, &[7; 300])] {
             put(&mut block, expected, lsn, body);

@@ -47,7 +47,7 @@ impl Wakers {
         is_acknowledged()
     }
 
-    /// Registers a task for a commit, or renews its waker. The caller reads the marks afterwards (TICKET-1).
+    /// Registers a task for a commit, or renews its waker. The caller reads the marks afterward (TICKET-1).
     fn register(&self, commit: Lsn, id: &mut Option<u64>, waker: &Waker) {
         // Relaxed: only distinctness matters.
         let id = *id.get_or_insert_with(|| self.next_id.fetch_add(1, Relaxed));

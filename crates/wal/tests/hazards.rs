@@ -185,7 +185,7 @@ fn w6_a_torn_chunk_ends_its_stream() {
 }
 
 #[test]
-fn w10_the_first_write_error_poisons_the_log_for_ever() {
+fn w10_the_first_write_error_fails_the_log_permanently() {
     for (protocol, background) in protocols().into_iter().flat_map(|p| [(p, false), (p, true)]) {
         let fs = FaultFs::new();
         // Epochs that do not end during the test, so that the failing write is the requested one.
@@ -334,7 +334,7 @@ fn w11_a_full_disk_refuses_before_an_lsn_is_drawn_and_heals() {
 }
 
 #[test]
-fn w11_full_disk_while_flushes_go_on_loses_nothing_that_has_an_lsn() {
+fn w11_a_full_disk_during_flushes_loses_no_record_with_an_lsn() {
     for seed in 0..6 {
         let fs = FaultFs::new();
         let protocol = protocols()[seed as usize % 3];

@@ -243,7 +243,7 @@ fn a_commit_thread_without_other_committers_leads_alone() {
 }
 
 #[test]
-fn a_guardian_is_relieved_by_the_log_and_by_a_failure() {
+fn a_fallback_leader_ends_with_a_flush_or_a_failure() {
     model(2, || {
         let log = Log::with_gate(1, CommitGate::with_unlimited_delay());
         let (second, third) = (log.clone(), log.clone());
@@ -297,7 +297,7 @@ fn committers_that_leave_some_flushes_to_the_thread_all_return() {
 }
 
 #[test]
-fn the_heir_of_a_flush_does_not_leave_it_to_a_thread_that_sleeps_beside_it() {
+fn the_next_leader_does_not_rely_on_a_sleeping_thread() {
     model(3, || {
         let gate = Arc::new(CommitGate::with_alternating_leaders());
         let notifier = Arc::new(Notifier::new());
@@ -370,7 +370,7 @@ fn followers_of_a_commit_thread_all_return() {
 /// A thread with a ticket follows, a lone committer leads, and the flusher writes when requested: all three
 /// on one stream.
 #[test]
-fn a_ticket_is_waited_for_beside_a_committer_that_leads() {
+fn a_ticket_waits_while_a_committer_leads() {
     model(1, || {
         let log = Log::new(1);
         let notifier = Arc::new(Notifier::new());
@@ -409,7 +409,7 @@ fn a_failure_wakes_followers() {
 }
 
 #[test]
-fn a_follower_of_a_flush_that_turns_out_needless_goes_on() {
+fn a_follower_of_a_needless_flush_continues() {
     model(3, || {
         let gate = Arc::new(CommitGate::new());
         let follower = thread::spawn(move || {

@@ -49,7 +49,7 @@ fn client(wal: &Arc<Wal>, c: u32) -> Records {
 }
 
 #[test]
-fn everything_that_was_appended_comes_back_from_every_log() {
+fn appended_records_are_read_back_from_every_log() {
     for protocol in protocols() {
         for background in [false, true] {
             let options = WalOptions { protocol, background, segment_bytes: 256 << 10, ..small(3, 2) };
@@ -74,7 +74,7 @@ fn a_bound_for_lsns_is_not_above_the_next_one_and_rises_with_what_is_durable() {
 }
 
 #[test]
-fn a_serial_log_has_one_buffer_and_one_file_whatever_was_asked_for() {
+fn a_serial_log_has_one_buffer_and_one_file_with_all_settings() {
     let fs = FaultFs::new();
     let wal = create(&fs, WalOptions { protocol: LogProtocol::Serial, ..small(4, 3) });
     let stats = wal.stats();
@@ -134,7 +134,7 @@ fn a_closing_log_releases_all_waiters() {
 }
 
 #[test]
-fn a_lone_committer_writes_by_itself_and_switches_no_thread() {
+fn a_lone_committer_leads_its_flush_without_a_thread_switch() {
     assert_one_write_each_and_nobody_woken(|wal, n| {
         wal.append(log_buffer(0), &body(0, n, 40)).expect("appends");
         let commit = wal.append(log_buffer(0), &body(0, n, 12)).expect("appends");

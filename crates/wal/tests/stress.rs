@@ -124,7 +124,7 @@ fn more_threads_than_log_buffers_share_their_buffers() {
 }
 
 #[test]
-fn a_full_buffer_waits_for_the_flusher_and_goes_on() {
+fn an_append_to_a_full_buffer_waits_for_the_flusher() {
     let fs = FaultFs::new();
     let wal = create(&fs, WalOptions { background: true, ..small(1, 1) });
     for n in 0..3000 {

@@ -42,16 +42,16 @@ impl Hasher for Identity {
     }
 }
 
-type Modelled = Cache<u64, u64, BuildHasherDefault<Identity>>;
+type Modeled = Cache<u64, u64, BuildHasherDefault<Identity>>;
 
-fn cache(capacity: usize) -> Arc<Modelled> {
+fn cache(capacity: usize) -> Arc<Modeled> {
     let options = CacheOptions { policy: Policy::NbGclock(HandKind::Atomic), ..CacheOptions::default() };
     Arc::new(Cache::with(capacity, options, Default::default()).unwrap())
 }
 
 fn spawn<T: 'static>(
-    cache: &Arc<Modelled>,
-    run: impl FnOnce(&Modelled) -> T + 'static,
+    cache: &Arc<Modeled>,
+    run: impl FnOnce(&Modeled) -> T + 'static,
 ) -> thread::JoinHandle<T> {
     let cache = Arc::clone(cache);
     thread::spawn(move || run(&cache))
@@ -102,7 +102,7 @@ fn a_replacement_beside_a_removal_and_a_hit_leaves_the_new_value_or_none() {
 }
 
 #[test]
-fn of_two_removals_of_one_entry_one_did_it() {
+fn of_two_removals_of_one_entry_one_succeeds() {
     model("two removals", 3, 500, || {
         let cache = cache(2);
         drop(cache.insert(7, 1).unwrap());

@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     /// Runs of each cell; the median is reported
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Directory for the stores; they are removed afterwards
+    /// Directory for the stores; they are removed afterward
     #[arg(long, default_value = "azekura-lab-data")]
     dir: PathBuf,
     /// Keep the stores

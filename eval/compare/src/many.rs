@@ -38,7 +38,7 @@ pub(crate) struct Many {
     /// Seconds for which all stores are open and idle
     #[arg(long, default_value_t = 5.0)]
     idle_seconds: f64,
-    /// Directory for the stores; they are removed afterwards
+    /// Directory for the stores; they are removed afterward
     #[arg(long, default_value = "azekura-lab-data")]
     dir: PathBuf,
     /// Write one JSON object per engine and number of stores to this file

@@ -56,7 +56,7 @@ pub(crate) struct Tpcc {
     /// Seed of rows and inputs
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Directory for the stores; they are removed afterwards
+    /// Directory for the stores; they are removed afterward
     #[arg(long, default_value = "azekura-lab-data")]
     dir: PathBuf,
     /// Keep the stores

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_and_the_rest_stays_usable() {
+    fn an_allocation_that_does_not_fit_is_refused_and_others_succeed() {
         let mut bytes = vec![0_u8; 256];
         let mut memory = Arena::of_zeroed(&mut bytes);
         assert!(memory.array::<f64>(1000).is_err());

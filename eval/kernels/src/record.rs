@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limited_recording_ends_with_an_epoch_and_the_program_goes_on() {
+    fn a_limited_recording_ends_with_an_epoch_and_the_program_continues() {
         let run = |touches| {
             let mut memory = Recorder::limited(64, 2, touches);
             let mut a = memory.array::<f64>(64).unwrap();

@@ -51,7 +51,7 @@ impl Tally {
 
 /// Settings of the clients of a workload.
 #[derive(Debug, Clone, Copy)]
-pub struct Manner {
+pub struct Mode {
     /// Each transaction counts as one operation (U-1, U-10, YCSB), whatever its number of reads and writes.
     pub whole_transactions: bool,
     /// New keys are inserted in ascending order, each above all existing keys.
@@ -64,7 +64,7 @@ pub struct Manner {
     pub window: Option<usize>,
 }
 
-impl Manner {
+impl Mode {
     /// Returns the settings of `threads` clients of a workload.
     #[must_use]
     pub fn of(workload: &Workload, threads: usize, commit: Commit) -> Self {
@@ -90,20 +90,20 @@ impl Manner {
 pub fn run(
     session: &mut dyn Session,
     stream: &mut Stream,
-    manner: Manner,
+    mode: Mode,
     mut go_on: impl FnMut(u64) -> bool,
 ) -> Result<Tally, BenchError> {
     let mut client = Client {
         session,
-        manner,
-        sink: Sink::touching(manner.touches_values),
-        value: vec![0; manner.value_bytes],
+        mode,
+        sink: Sink::touching(mode.touches_values),
+        value: vec![0; mode.value_bytes],
         tally: Tally::default(),
         window: Window::default(),
     };
     let mut steps = Vec::new();
     let mut began = Instant::now();
-    if manner.appends && client.bulk_load(stream, &mut go_on)? {
+    if mode.appends && client.bulk_load(stream, &mut go_on)? {
         return Ok(client.tally);
     }
     loop {
@@ -125,7 +125,7 @@ pub fn run(
 
 struct Client<'s> {
     session: &'s mut dyn Session,
-    manner: Manner,
+    mode: Mode,
     sink: Sink,
     /// Buffer for the bytes of one value.
     value: Vec<u8>,
@@ -154,7 +154,7 @@ impl Client<'_> {
         stream: &mut Stream,
         go_on: &mut impl FnMut(u64) -> bool,
     ) -> Result<bool, EngineError> {
-        let (began, value_bytes) = (Instant::now(), self.manner.value_bytes);
+        let (began, value_bytes) = (Instant::now(), self.mode.value_bytes);
         let (mut steps, mut at, mut given) = (Vec::new(), 0, 0);
         let mut records = std::iter::from_fn(|| {
             if at == steps.len() {
@@ -184,12 +184,12 @@ impl Client<'_> {
             return self.read_only(steps, began);
         }
         let mut seen = Seen::default();
-        let (value, sink, manner) = (&mut self.value, &mut self.sink, self.manner);
+        let (value, sink, mode) = (&mut self.value, &mut self.sink, self.mode);
         let mut work = |writer: &mut dyn Writer| {
             seen = Seen::default();
-            steps.iter().try_for_each(|step| apply(step, writer, manner, value, sink, &mut seen))
+            steps.iter().try_for_each(|step| apply(step, writer, mode, value, sink, &mut seen))
         };
-        let now = match manner.window {
+        let now = match mode.window {
             None => {
                 self.tally.retries += self.session.write(&mut work)?;
                 let now = Instant::now();
@@ -205,8 +205,8 @@ impl Client<'_> {
             }
         };
         self.tally.missing += seen.missing;
-        self.tally.ops += if manner.whole_transactions { 1 } else { seen.written };
-        self.tally.written_bytes += seen.written * record_bytes(manner.value_bytes);
+        self.tally.ops += if mode.whole_transactions { 1 } else { seen.written };
+        self.tally.written_bytes += seen.written * record_bytes(mode.value_bytes);
         Ok(now)
     }
 
@@ -225,7 +225,7 @@ impl Client<'_> {
         let now = Instant::now();
         self.tally.reads.record(now - began);
         self.tally.missing += seen.missing;
-        self.tally.ops += if self.manner.whole_transactions { 1 } else { seen.gets + seen.scanned };
+        self.tally.ops += if self.mode.whole_transactions { 1 } else { seen.gets + seen.scanned };
         Ok(now)
     }
 
@@ -245,7 +245,7 @@ const fn record_bytes(value_bytes: usize) -> u64 {
 fn apply(
     step: &Step,
     writer: &mut dyn Writer,
-    manner: Manner,
+    mode: Mode,
     bytes: &mut [u8],
     sink: &mut Sink,
     seen: &mut Seen,
@@ -268,7 +268,7 @@ fn apply(
         Step::Insert { key, value, .. } => {
             value.fill(bytes);
             seen.written += 1;
-            if manner.appends {
+            if mode.appends {
                 writer.append(key.as_bytes(), bytes)
             } else {
                 writer.put(key.as_bytes(), bytes)

@@ -6,7 +6,7 @@
 //! open at a time. An engine that fails is excluded from the rest of the workload and reported; the others
 //! continue.
 
-use crate::client::Manner;
+use crate::client::Mode;
 use crate::engine::Engine;
 use crate::error::BenchError;
 use crate::machine::Machine;
@@ -213,10 +213,10 @@ impl<'a> Contest<'a> {
         let seed = self.plan.seed.wrapping_add(seed << 32);
         let mut streams: Vec<_> =
             cell.lanes().map(|lane| self.workload.stream(population, lane, seed)).collect();
-        let manner = Manner::of(self.workload, cell.threads, cell.commit);
+        let mode = Mode::of(self.workload, cell.threads, cell.commit);
         let warm_up = self.plan.warm_up;
         if !warm_up.is_zero() && !self.workload.is_load() {
-            phase::run(store.as_ref(), &mut streams, manner, End::After(warm_up), &mut |_, _| {})?;
+            phase::run(store.as_ref(), &mut streams, mode, End::After(warm_up), &mut |_, _| {})?;
         }
 
         let what = format!(
@@ -229,13 +229,13 @@ impl<'a> Contest<'a> {
         );
         let measured = if self.workload.is_load() {
             self.progress.begin(&what, self.workload.records());
-            phase::run(store.as_ref(), &mut streams, manner, End::WithTheWork, &mut |_, ops| {
+            phase::run(store.as_ref(), &mut streams, mode, End::WithTheWork, &mut |_, ops| {
                 self.progress.at(ops);
             })?
         } else {
             self.progress.begin(&what, ms(self.plan.measured));
             let end = End::After(self.plan.measured);
-            phase::run(store.as_ref(), &mut streams, manner, end, &mut |time, _| self.progress.at(ms(time)))?
+            phase::run(store.as_ref(), &mut streams, mode, end, &mut |time, _| self.progress.at(ms(time)))?
         };
         check(self.workload, &measured, population)?;
         if self.workload.is_load() {

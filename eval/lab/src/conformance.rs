@@ -166,7 +166,7 @@ pub fn failed_work_leaves_nothing(engine: &dyn Engine, dir: &Path) {
         w.put(b"half", &value(1))?;
         Err(EngineError::failed("testing", "given up"))
     });
-    assert!(result.is_err(), "{name}: the failure is told");
+    assert!(result.is_err(), "{name}: the failure is returned");
     assert_eq!(scan(name, store.as_ref(), &[], 9).0, 0, "{name}: after the failure");
     session.write(&mut |w| w.put(b"whole", &value(1))).expect("the session goes on");
     assert_eq!(scan(name, store.as_ref(), &[], 9).0, 1, "{name}: after the next");

@@ -284,7 +284,7 @@ impl Sink {
 
     /// Adds a record, as [`add`](Self::add) does, given the beginning of a lent value of `len` bytes; eight
     /// bytes are enough. If the sink [touches](Self::touches) values, the engine passes all bytes to
-    /// [`touch`](Self::touch) afterwards.
+    /// [`touch`](Self::touch) afterward.
     #[inline]
     pub fn add_start(&mut self, key: &[u8], start: &[u8], len: u64) {
         self.records += 1;

@@ -5,7 +5,7 @@
 //! the phase is from the first start to the last end. The rate is thus exactly the completed work over its
 //! time: no operation is cut off, whether it takes a microsecond or, as a table scan, a second.
 
-use crate::client::{self, Manner, Tally};
+use crate::client::{self, Mode, Tally};
 use crate::engine::Store;
 use crate::error::BenchError;
 use crate::usage::{Meter, Usage};
@@ -67,7 +67,7 @@ struct Shared {
 pub fn run(
     store: &dyn Store,
     streams: &mut [Stream],
-    manner: Manner,
+    mode: Mode,
     end: End,
     watch: &mut dyn FnMut(Duration, u64),
 ) -> Result<Measured, BenchError> {
@@ -83,7 +83,7 @@ pub fn run(
         let mut clients = Vec::with_capacity(streams.len());
         for stream in streams.iter_mut() {
             let (shared, opening) = (&shared, opening.clone());
-            let work = move || client(store, stream, manner, shared, opening);
+            let work = move || client(store, stream, mode, shared, opening);
             match thread::Builder::new().spawn_scoped(scope, work) {
                 Ok(client) => clients.push(client),
                 Err(source) => {
@@ -145,7 +145,7 @@ impl Drop for Working<'_> {
 fn client(
     store: &dyn Store,
     stream: &mut Stream,
-    manner: Manner,
+    mode: Mode,
     shared: &Shared,
     opening: Sender<()>,
 ) -> Result<Ended, BenchError> {
@@ -156,7 +156,7 @@ fn client(
     let began = Instant::now();
     let mut counted = 0;
     let result = session.map_err(BenchError::from).and_then(|mut session| {
-        client::run(session.as_mut(), stream, manner, |ops| {
+        client::run(session.as_mut(), stream, mode, |ops| {
             // Relaxed: the progress bar may lag behind.
             if ops - counted >= 1_000 {
                 shared.done.fetch_add(ops - counted, Relaxed);
@@ -223,9 +223,9 @@ mod tests {
         let population = workload.population();
         let mut streams: Vec<_> =
             (0..4).map(|lane| workload.stream(&population, Lane::new(lane, 4), 1)).collect();
-        let manner = Manner::of(&workload, 4, Commit::Blocking);
+        let mode = Mode::of(&workload, 4, Commit::Blocking);
         let end = End::After(Duration::from_secs(3600));
-        let ended = run(&Broken(AtomicUsize::new(0)), &mut streams, manner, end, &mut |_, _| {});
+        let ended = run(&Broken(AtomicUsize::new(0)), &mut streams, mode, end, &mut |_, _| {});
         assert!(matches!(ended, Err(BenchError::Engine(_) | BenchError::Panicked)), "{ended:?}");
     }
 }

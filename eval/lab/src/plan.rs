@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_flight_is_shared_by_the_threads() {
+    fn the_commits_in_flight_are_divided_among_the_threads() {
         let pipelined = Commit::Pipelined { in_flight: 64 };
         assert_eq!((pipelined.window(2), pipelined.in_flight(2)), (32, 64));
         assert_eq!((pipelined.window(100), pipelined.in_flight(100)), (1, 100));

@@ -100,7 +100,7 @@ fn purchases_leave_orders_lines_payments_and_stock_that_fit_together() {
 }
 
 #[test]
-fn what_the_hash_index_knows_is_what_the_store_has_whatever_the_latch_and_the_limit() {
+fn the_hash_index_equals_the_store_for_each_latch_and_limit() {
     for latch in Latch::ALL {
         for limit in [None, Some(2)] {
             let (db, sequences) = shop();
@@ -113,7 +113,7 @@ fn what_the_hash_index_knows_is_what_the_store_has_whatever_the_latch_and_the_li
 }
 
 #[test]
-fn a_transaction_that_fails_leaves_the_hash_index_as_it_was() {
+fn a_failed_transaction_leaves_the_hash_index_unchanged() {
     let (db, _) = shop();
     let front = Front::new(db, Latch::Word, None, Probes::Rows);
     let key = Key::new(TableId::Item, 5u64);

@@ -44,7 +44,7 @@ fn failed_work_leaves_nothing() {
 }
 
 #[test]
-fn what_is_removed_is_gone() {
+fn removed_keys_are_absent() {
     each(conformance::removes_what_it_is_told);
 }
 
@@ -75,7 +75,7 @@ fn tpcc_runs_over_any_engine_and_keeps_its_conditions() {
     assert_eq!(
         (outcome.standings.len(), reported),
         (8, 8),
-        "two engines, two numbers of threads, both manners"
+        "two engines, two numbers of threads, both modes"
     );
     assert!(outcome.standings.iter().any(|s| s.ops_per_s > 0.0), "a slow machine does few, not none");
     let text = azekura_lab::tpcc::standing::render(&outcome.standings);

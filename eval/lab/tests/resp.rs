@@ -15,7 +15,7 @@ use azekura_lab::{Engine, Plan, Progress, compare, conformance};
 use azekura_server::{ClusterOptions, Server, ServerOptions};
 use azekura_workload::Workload;
 
-fn door() -> Server {
+fn server() -> Server {
     let mut options = ServerOptions::default();
     options.listen = "127.0.0.1:0".parse().unwrap();
     Server::start(azekura::Database::in_memory().unwrap(), options).unwrap()
@@ -53,7 +53,7 @@ fn cluster() -> Vec<Server> {
 #[test]
 fn sessions_use_all_nodes_of_a_cluster_and_lose_nothing() {
     let (nodes, dir) = (cluster(), tempfile::tempdir().unwrap());
-    let doors: Vec<_> = nodes.iter().map(|node| node.address().tcp().unwrap()).collect();
+    let gateways: Vec<_> = nodes.iter().map(|node| node.address().tcp().unwrap()).collect();
     let checks: [fn(&dyn Engine, &Path); 3] = [
         conformance::keeps_what_was_committed,
         conformance::finds_what_is_there,
@@ -62,7 +62,7 @@ fn sessions_use_all_nodes_of_a_cluster_and_lose_nothing() {
     for (number, check) in checks.into_iter().enumerate() {
         let inner = dir.path().join(number.to_string());
         std::fs::create_dir(&inner).unwrap();
-        let engine = RespEngine::connect_by(&doors, "").unwrap();
+        let engine = RespEngine::connect_by(&gateways, "").unwrap();
         assert_eq!(engine.name(), "azekura-cluster-3-by-3");
         check(&engine, &inner);
     }
@@ -73,15 +73,15 @@ fn sessions_use_all_nodes_of_a_cluster_and_lose_nothing() {
         measured: Duration::from_millis(15),
         ..Plan::in_dir(dir.path())
     };
-    let engines: [Box<dyn Engine>; 1] = [Box::new(RespEngine::connect_by(&doors, "").unwrap())];
+    let engines: [Box<dyn Engine>; 1] = [Box::new(RespEngine::connect_by(&gateways, "").unwrap())];
     let outcome = compare(&engines, &plan, &Progress::hidden(), &mut |_| {}).unwrap();
     assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
     assert_eq!(outcome.reports.len(), 3);
 }
 
 fn over_a_door(check: impl FnOnce(&dyn Engine, &Path)) {
-    let (door, dir) = (door(), tempfile::tempdir().unwrap());
-    check(&RespEngine::connect(door.address().tcp().unwrap(), "").unwrap(), dir.path());
+    let (server, dir) = (server(), tempfile::tempdir().unwrap());
+    check(&RespEngine::connect(server.address().tcp().unwrap(), "").unwrap(), dir.path());
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn concurrent_increments_are_all_counted() {
 
 #[test]
 fn the_mixes_run_and_leave_the_server_empty() {
-    let (door, dir) = (door(), tempfile::tempdir().unwrap());
+    let (server, dir) = (server(), tempfile::tempdir().unwrap());
     let workload = |name: &str| name.parse::<Workload>().unwrap().with_records(1_000);
     let plan = Plan {
         workloads: ["ycsb-a", "ycsb-d", "ycsb-e", "ycsb-f"].map(workload).into(),
@@ -115,12 +115,12 @@ fn the_mixes_run_and_leave_the_server_empty() {
         ..Plan::in_dir(dir.path())
     };
     let engines: [Box<dyn Engine>; 1] =
-        [Box::new(RespEngine::connect(door.address().tcp().unwrap(), "").unwrap())];
+        [Box::new(RespEngine::connect(server.address().tcp().unwrap(), "").unwrap())];
     let outcome = compare(&engines, &plan, &Progress::hidden(), &mut |_| {}).unwrap();
     assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
     assert_eq!(outcome.reports.len(), 4);
     drop(engines);
-    let other = RespEngine::connect(door.address().tcp().unwrap(), "").unwrap();
+    let other = RespEngine::connect(server.address().tcp().unwrap(), "").unwrap();
     drop(conformance::open(&other, &tempdir_in(dir.path())));
 }
 
@@ -131,14 +131,14 @@ fn tempdir_in(dir: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_server_that_holds_keys_is_left_alone() {
+fn a_server_with_keys_is_refused() {
     use std::io::{Read, Write};
-    let door = door();
-    let mut client = std::net::TcpStream::connect(door.address().tcp().unwrap()).unwrap();
+    let server = server();
+    let mut client = std::net::TcpStream::connect(server.address().tcp().unwrap()).unwrap();
     client.write_all(b"SET precious 1\r\n").unwrap();
     client.read_exact(&mut [0; 5]).unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let engine = RespEngine::connect(door.address().tcp().unwrap(), "").unwrap();
+    let engine = RespEngine::connect(server.address().tcp().unwrap(), "").unwrap();
     let settings = azekura_lab::EngineSettings {
         cache_bytes: Some(1 << 20),
         expected_bytes: 0,

@@ -401,7 +401,7 @@ fn retries_are_counted_and_count_as_one_transaction() {
 }
 
 #[test]
-fn what_an_attempt_did_that_was_given_up_does_not_count() {
+fn the_work_of_an_aborted_attempt_does_not_count() {
     let dir = tempfile::tempdir().unwrap();
     let mut plan = plan(dir.path(), "load");
     plan.workloads[0] = plan.workloads[0].clone().with_group(10);

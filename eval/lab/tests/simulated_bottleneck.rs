@@ -32,7 +32,7 @@ fn smallest() -> Settings {
 }
 
 /// Returns all results of a study as text: points, recordings and verdicts.
-fn told(traces: &Path) -> String {
+fn results_of(traces: &Path) -> String {
     let study = study(&smallest(), Some(traces), &Progress::hidden()).unwrap();
     serde_json::to_string_pretty(&study).unwrap()
 }
@@ -69,7 +69,7 @@ fn a_study_is_the_same_to_the_byte_in_another_process_and_when_it_is_done_again(
         assert!(read(0, name) == read(n, name), "{name} of process {n} is another");
     }
     let _one = one();
-    let [once, again] = [(); 2].map(|()| told(directories[0].path()));
+    let [once, again] = [(); 2].map(|()| results_of(directories[0].path()));
     assert_eq!(once, again, "one seed, one study");
     assert!(once.as_bytes() == read(0, STUDY), "in this process it is another");
 }
@@ -79,7 +79,7 @@ fn a_study_is_the_same_to_the_byte_in_another_process_and_when_it_is_done_again(
 #[ignore = "a part of another test"]
 fn one_study() {
     let Some(place) = std::env::var_os(PLACE).map(PathBuf::from) else { return };
-    std::fs::write(place.join(STUDY), told(&place)).unwrap();
+    std::fs::write(place.join(STUDY), results_of(&place)).unwrap();
 }
 
 #[test]

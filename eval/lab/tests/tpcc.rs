@@ -75,7 +75,7 @@ fn a_loaded_database_has_all_rows_and_fulfils_every_condition() {
 }
 
 #[test]
-fn a_store_that_was_not_loaded_says_so() {
+fn a_store_that_was_not_loaded_returns_an_error() {
     let db = Database::in_memory().expect("opens");
     assert_eq!(loaded(&db).expect("reads"), None);
 }

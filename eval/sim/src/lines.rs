@@ -4,7 +4,7 @@
 //!   [`LineAllocator`] begins each block on a line of its own. An access to an empty slice touches no line,
 //!   because the slice may begin where its block ends.
 //! - **NUMBER-2** A freed block returns its numbers to the core that freed it. The lines that this core
-//!   touches first afterwards take these numbers, the last one first. So blocks are reused while they are
+//!   touches first afterward take these numbers, the last one first. So blocks are reused while they are
 //!   cached, as with an allocator with caches per thread, and there are only as many numbers as lines in use
 //!   at once. A thread's stack is also such a block, because the operating system may place the next stack at
 //!   the same addresses or not.

@@ -57,7 +57,7 @@ fn a_counter_that_all_write_serves_one_at_a_time_and_own_counters_do_not_slow_ea
 }
 
 #[test]
-fn a_line_that_is_to_cost_nothing_slows_nobody_and_one_that_is_not_there_is_an_error() {
+fn a_free_line_delays_no_thread_and_an_unknown_one_is_an_error() {
     let name = |name: &str| [name.parse::<LineName>().unwrap()];
     let one = count(1, 1, 1).time;
     let free = count_without(16, 1, 1, &name("counters[thread % lines]@sim::tests::counters")).unwrap();

@@ -147,7 +147,7 @@ fn scan(table: &LockTable, locks: &mut TxnLocks) -> Result<(), LockError> {
 }
 
 #[test]
-fn a_scan_by_a_range_excludes_writers_and_of_two_that_want_to_write_one_gives_way() {
+fn a_range_scan_excludes_writers_and_two_upgrades_have_one_victim() {
     for (threads, scans) in [(2, 2), (2, 1), (3, 1)] {
         search(|| {
             adding(threads, move |table, locks, thread| {

@@ -30,20 +30,20 @@ fn drain(collected: &Collected) {
 /// Checks that each event arrived once and in order, or is counted as lost at its position. Events lost at
 /// the end are only counted.
 fn judge(events: &[Event], lost: u64) -> Result<(), String> {
-    let (mut next, mut told) = (0, 0);
+    let (mut next, mut counted) = (0, 0);
     for event in events {
         match event.kind {
             EventKind::Lost => {
                 next += event.object;
-                told += event.object;
+                counted += event.object;
             }
             _ if event.ticks == next => next += 1,
             _ => return Err(format!("{} in the place of {next}", event.ticks)),
         }
     }
-    match (EVENTS - next, lost - told) {
-        (missing, untold) if missing == untold => Ok(()),
-        (missing, untold) => Err(format!("{missing} are missing at the end, {untold} are counted")),
+    match (EVENTS - next, lost - counted) {
+        (missing, uncounted) if missing == uncounted => Ok(()),
+        (missing, uncounted) => Err(format!("{missing} are missing at the end, {uncounted} are counted")),
     }
 }
 

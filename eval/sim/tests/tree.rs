@@ -127,7 +127,7 @@ fn new_leaves(threads: u64, apart: u64) -> u64 {
 }
 
 #[test]
-fn writers_that_share_only_a_leaf_are_given_leaves_of_their_own_and_others_are_left_alone() {
+fn leaves_with_contending_writers_are_split_and_others_are_not() {
     assert_eq!((new_leaves(1, 2), new_leaves(2, KEYS - 2)), (0, 0), "nobody meets anybody");
     let new = new_leaves(4, 2);
     assert!((3..=6).contains(&new), "four records of a leaf with seven: {new} new leaves");

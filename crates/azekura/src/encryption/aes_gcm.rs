@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_comes_back_and_no_changed_bit_passes() {
+    fn a_unit_round_trips_and_each_changed_bit_is_refused() {
         let (cipher, other) = (AesGcm::new(&[1; 32]), AesGcm::new(&[2; 32]));
         let mut unit = vec![7; 100 + TRAILER_BYTES];
         cipher.seal(b"place", &mut unit).unwrap();

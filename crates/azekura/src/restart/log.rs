@@ -11,7 +11,7 @@ use crate::Error;
 use crate::timeline::Timeline;
 
 /// The log for the page cache and the trees. During a restart, all replayed records count as durable.
-/// Afterwards, all calls use the new log.
+/// Afterward, all calls use the new log.
 #[derive(Debug)]
 pub(super) struct RestartLog {
     wal: OnceLock<NewLog>,

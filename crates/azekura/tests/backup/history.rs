@@ -57,7 +57,7 @@ enum Copied {
     Running,
 }
 
-/// Returns a store that goes on after a copy, and the copy. Both have `archive` and the backup `before`.
+/// Returns a store that changes after a copy, and the copy. Both have `archive` and the backup `before`.
 fn diverged(open: &dyn Fn(&FaultFs) -> Builder, copied: Copied) -> (FaultFs, Database, FaultFs) {
     let mut fs = FaultFs::new();
     let mut db = open(&fs).open("db").expect("opens");

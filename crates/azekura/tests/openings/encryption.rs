@@ -56,7 +56,7 @@ fn assert_rows(db: &Database, count: u64) {
 }
 
 #[test]
-fn rows_survive_a_crash_and_come_back_with_the_key_only() {
+fn rows_survive_a_crash_and_are_read_with_the_key_only() {
     let fs = FaultFs::new();
     let db = encrypted(&fs).open("/db").unwrap();
     assert!(db.is_encrypted());

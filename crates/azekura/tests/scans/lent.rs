@@ -164,7 +164,7 @@ fn pages_of_a_value_are_read_only_as_far_as_its_bytes_are_asked_for() -> Result<
 /// The pages of a removed or replaced value stay allocated until the commit, even if the closure itself
 /// removes or replaces the value.
 #[test]
-fn a_lent_value_stays_as_it_is_while_its_row_changes() -> Result<(), Error> {
+fn a_lent_value_is_unchanged_while_its_row_changes() -> Result<(), Error> {
     let rows: Vec<_> =
         (0..6).map(|key| (key, value(key, if key % 2 == 0 { 100_000 } else { 300 }))).collect();
     let db = store(4 << 20, &rows);

@@ -41,7 +41,7 @@ fn held(group: &Group) -> Sender<()> {
 }
 
 #[test]
-fn threads_come_with_the_jobs_and_a_few_stay_without_work() {
+fn threads_start_with_jobs_and_a_few_stay_idle() {
     let _alone = ALONE.lock();
     become_at_most("azekura-log", 0, "threads of other tests");
     let groups: Vec<_> = (0..100).map(|_| Group::new(Kind::Log).unwrap()).collect();
@@ -148,7 +148,7 @@ fn a_job_may_close_its_own_group_and_a_panic_ends_only_its_job() {
 }
 
 #[test]
-fn starters_start_what_was_set_last() {
+fn starters_start_the_last_set_job() {
     let (starter, (done, does)) = (Starter::default(), channel());
     starter.start();
     for n in 0..2 {

@@ -1,7 +1,7 @@
 //! Page operations: the smallest changes of a page, and the only way in which pages change.
 //!
 //! [`check`] returns whether an operation can be applied and changes nothing; [`apply`] applies it. A
-//! mini-transaction checks its operations before it appends them to the log, and applies them afterwards.
+//! mini-transaction checks its operations before it appends them to the log, and applies them afterward.
 //! Redo does both with the operations that it reads. So *do* and *redo* are one function, and a page is the
 //! result of its operations, byte for byte (except for the checksum). The effect of an operation depends only
 //! on the page's bytes and on the operation.

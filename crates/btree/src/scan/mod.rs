@@ -71,7 +71,7 @@ enum Reader<'a> {
 
 impl Reader<'_> {
     /// Adds the page LSN of a leaf to the largest one and returns it. The caller validates the leaf
-    /// afterwards.
+    /// afterward.
     fn note(&mut self, leaf: Node<'_>) -> Lsn {
         let page_lsn = leaf.page().lsn();
         if let Self::Snapshot(_, newest) = self {

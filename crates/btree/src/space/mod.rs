@@ -53,7 +53,7 @@ impl Found<'_> {
 }
 
 /// Finds a run of up to `want` free pages (at least one) and latches their map. Makes the next map, by a
-/// separate record, if all other maps are full. Afterwards the disk has space for the pages: once the log has
+/// separate record, if all other maps are full. Afterward the disk has space for the pages: once the log has
 /// accepted a change of them, they can be written. Latch pages of trees before the call.
 pub(crate) fn find_pages(env: &Env, log_buffer: LogBufferId, want: u32) -> Result<Found<'_>, TreeError> {
     let space = env.space();

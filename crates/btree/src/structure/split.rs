@@ -18,7 +18,7 @@ use crate::tree::Tree;
 
 /// Splits the leaf that covers `key`, unless it has room now for a value of `value_len` bytes under that key.
 ///
-/// Afterwards the leaf may lack room again, because other threads insert as well. The caller starts over.
+/// Afterward the leaf may lack room again, because other threads insert as well. The caller starts over.
 pub(crate) fn make_room(
     env: &Env,
     tree: Tree,

@@ -14,7 +14,7 @@
 //!   (`space::Recording`). The comparison of the trees with the maps skips them. For all other pages the map
 //!   is constant.
 //! - **CHECK-3** The owner of a page that stays in use may still change: a transaction removes a large value
-//!   from a leaf before the walk reads the leaf, and restores the value afterwards. [`Held`] pages of open
+//!   from a leaf before the walk reads the leaf, and restores the value afterward. [`Held`] pages of open
 //!   transactions are not reported as leaked. A transaction that begins or ends such a change during the
 //!   check is an exception: a page may then seem leaked, or used twice. [`Report::is_changed`] reports that
 //!   such a finding is possible. Decide by a second check, or by a check without writers.

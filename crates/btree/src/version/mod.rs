@@ -42,7 +42,7 @@
 //! - **VERSION-7** For each row, a transaction stores the image before its first change of the row. Turning
 //!   versions off drops all images. So a transaction has no images of changes that it made while versions
 //!   were off, or before they were turned off and on again, until the opener has visited the transaction. A
-//!   writer that read the mode before versions were turned off stores no images afterwards. It reads the mode
+//!   writer that read the mode before versions were turned off stores no images afterward. It reads the mode
 //!   again under the mutex of the stripe, and the count of mode changes shows every change.
 //! - **VERSION-8** A transaction raises the last commit timestamp to its own before it commits, and an opener
 //!   uses a timestamp that is not below the last commit timestamp. So each transaction that had committed is

@@ -67,7 +67,7 @@ fn fill(txn: &mut Txn<'_>, tree: Tree, shape: usize, numbers: impl Iterator<Item
 }
 
 #[test]
-fn a_queue_stays_as_it_is_however_many_rows_have_gone_through_it() {
+fn a_queue_has_a_constant_size_after_many_rows() {
     for shape in 0..SHAPES.len() {
         let (world, tree) = world_with_tree(2000);
         let mut txn = world.txn(2);
@@ -90,7 +90,7 @@ fn a_queue_stays_as_it_is_however_many_rows_have_gone_through_it() {
 }
 
 #[test]
-fn a_stack_that_goes_to_and_fro_at_the_border_of_a_leaf_stays_as_it_is() {
+fn a_stack_that_alternates_at_a_leaf_border_has_a_constant_size() {
     for shape in 0..SHAPES.len() {
         let (world, tree) = world_with_tree(2000);
         let mut txn = world.txn(2);
@@ -199,7 +199,7 @@ fn a_queue_of_large_values_takes_the_pages_of_those_that_are_in_it() {
 /// A leaf that a crash or a full log left bare, between its last removal and its unlinking, is unlinked by a
 /// later removal in a neighbor.
 #[test]
-fn a_leaf_left_bare_by_a_crash_goes_with_a_removal_beside_it() {
+fn an_empty_leaf_left_by_a_crash_is_removed_with_a_removal_beside_it() {
     for shape in 0..2 {
         let (world, tree) = world_with_tree(2000);
         let mut txn = world.txn(2);

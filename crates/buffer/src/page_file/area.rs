@@ -200,7 +200,7 @@ mod tests {
         Area { shape: AreaShape { slots: 3, pages_per_slot: 254 }, page_size: 8192, database_id: 5 };
 
     #[test]
-    fn a_head_says_what_it_was_told() {
+    fn an_area_head_round_trips_and_a_changed_one_is_refused() {
         assert_eq!(Area::from_head(&AREA.head(), 8192), Ok(AREA));
         assert_eq!(Area::from_head(&AREA.head(), 4096).unwrap_err(), ("page size", 8192, 4096));
         for byte in 0..HEAD_BYTES {

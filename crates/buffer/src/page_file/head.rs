@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_says_what_it_was_told_and_a_changed_one_is_none() {
+    fn a_file_head_round_trips_and_a_changed_one_is_refused() {
         let head = Head { page_size: 8192, database_id: u64::MAX - 5, last_finished: 1 << 40 };
         assert_eq!(Head::parse(&head.to_bytes(), 8192), Ok(head));
         assert_eq!(Head::parse(&head.to_bytes(), 4096), Err(("page size", 8192, 4096)));

@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn w10_nothing_goes_on_after_the_first_failure() {
+    fn w10_no_write_starts_after_the_first_failure() {
         let ledger = ready(2);
         ledger.finish(slot(&ledger));
         assert!(ledger.cover(2, || Err(error())).is_err());
@@ -431,6 +431,6 @@ mod tests {
             });
             assert!(first.is_err());
         });
-        assert!(!overlapped.load(SeqCst), "a second sync would not be told what the first one is");
+        assert!(!overlapped.load(SeqCst), "a second sync ran during the first one");
     }
 }

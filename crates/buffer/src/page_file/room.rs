@@ -93,7 +93,7 @@ impl PageFile {
         Ok(())
     }
 
-    /// Reserves space before the log accepts a change. Afterwards the page file contains this page, and the
+    /// Reserves space before the log accepts a change. Afterward the page file contains this page, and the
     /// area has space for some pages, so that all accepted changes can be written to a full disk.
     pub(super) fn make_room_for(&self, id: PageId) -> Result<(), StoreError> {
         self.grow_to_hold(id)?;

@@ -53,7 +53,7 @@ fn fill_of(file: &PageFile, id: u64) -> Result<u8, StoreError> {
 }
 
 #[test]
-fn pages_come_back_from_every_file_system() {
+fn pages_are_read_back_from_every_file_system() {
     let scratch = tempfile::tempdir().unwrap();
     let real = |name: &str| (Arc::new(OsFs::new()) as Arc<dyn Fs>, scratch.path().join(name));
     let aligned = || (Arc::new(FaultFs::with_alignment(512)) as Arc<dyn Fs>, PathBuf::from(DIR));
@@ -130,7 +130,7 @@ fn pages_come_into_words_as_they_come_into_bytes() {
 }
 
 #[test]
-fn neighbours_are_written_together_and_the_area_once() {
+fn neighbors_are_written_together_and_the_area_once() {
     let fs = FaultFs::new();
     let file = create(&fs, 2, 8);
     file.write_pages(&mut [page(40, 1)]).unwrap(); // The file grows.
@@ -175,7 +175,7 @@ fn w12_a_torn_page_is_repaired_from_its_newest_copy() {
 }
 
 #[test]
-fn the_first_write_repairs_if_nobody_did() {
+fn the_first_write_repairs_an_unrepaired_file() {
     let fs = FaultFs::new();
     create(&fs, 1, 4).write_pages(&mut [page(5, 9)]).unwrap();
     damage(&fs, 5);
@@ -360,7 +360,7 @@ fn w10_a_fresh_write_that_fails_ends_the_store_and_one_without_space_does_not() 
 }
 
 #[test]
-fn w10_after_a_failed_sync_nothing_is_written_or_synced_and_reads_go_on() {
+fn w10_after_a_failed_sync_writes_are_refused_and_reads_continue() {
     let fs = FaultFs::new();
     let file = create(&fs, 4, 4);
     file.write_pages(&mut [page(1, 1)]).unwrap();
@@ -377,7 +377,7 @@ fn w10_after_a_failed_sync_nothing_is_written_or_synced_and_reads_go_on() {
 }
 
 #[test]
-fn a_failed_read_is_tried_anew() {
+fn a_failed_read_is_repeated() {
     let fs = FaultFs::new();
     let file = create(&fs, 4, 4);
     file.write_pages(&mut [page(1, 1)]).unwrap();
@@ -463,7 +463,7 @@ fn dw9_a_page_that_cannot_be_read_is_repaired_and_an_unreadable_area_is_no_error
 }
 
 #[test]
-fn dw9_an_area_that_is_damaged_cut_off_missing_or_of_another_store_is_made_anew() {
+fn dw9_a_damaged_missing_or_foreign_area_is_created_again() {
     let dw = Path::new("db/dw");
     let changes: [fn(&FaultFs); 4] = [
         |fs| fs.corrupt("db/dw".as_ref(), 0, 512, 1).unwrap(),

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_slot_has_its_turns_and_all_the_same_after_a_read_ahead() {
+    fn every_slot_has_equally_many_turns_also_after_a_read_ahead() {
         let probation = Probation::new(10_000); // 100 slots.
         let mut turns = [0; 100];
         (0..37 * 64 * 10).for_each(|turn| turns[probation.slot(turn)] += 1);

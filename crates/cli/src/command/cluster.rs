@@ -344,11 +344,7 @@ fn join(directory: &ClusterDirectory, out: &mut dyn Write) -> Result<Outcome> {
     let away: Vec<_> =
         directory.members.nodes().iter().filter(|other| directory.process(other.pe).is_none()).collect();
     if let Some(other) = away.first() {
-        writeln!(
-            out,
-            "it takes no leaves before it has heard from all others; node {} does not run",
-            other.pe.0
-        )?;
+        writeln!(out, "it takes no leaves before all other nodes have answered; start node {}", other.pe.0)?;
     } else if let Some(trouble) = directory.wait_until_it_has_its_keys(&member)? {
         bail!("node {next} has joined but serves no requests: {trouble}");
     }
@@ -363,7 +359,7 @@ fn tell_of_new_list(directory: &ClusterDirectory, but: PeId) -> Result<()> {
     for other in directory.members.nodes().iter().filter(|other| other.pe != but) {
         if directory.process(other.pe).is_some() {
             ask::ask(other, &["AZ.CLUSTER", "RELOAD"]).with_context(|| {
-                format!("node {} did not read the new list; tell it: redis-cli az.cluster reload", other.pe.0)
+                format!("node {} did not read the new list; send AZ.CLUSTER RELOAD to it", other.pe.0)
             })?;
         }
     }

@@ -93,7 +93,7 @@ impl MemoryServer {
             );
         }
         let mut server = setting.listen(&self.listen)?;
-        // The server goes on if the reader of its stdout has ended, or the disk is full: its end would take
+        // The server continues if the reader of its stdout has ended, or the disk is full: its end would take
         // the pages of all programs with it.
         let print = |text: &str| drop(writeln!(std::io::stdout(), "{text}"));
         print(&format!("listening on {}", server.address()));

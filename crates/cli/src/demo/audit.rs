@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_of_an_earlier_round_that_is_gone_is_found() {
+    fn a_lost_transfer_of_an_earlier_round_is_found() {
         let all = history();
         assert!(
             problems(&all[1..], &[990, 980, 1030]).contains("was there after the last crash and is gone")

@@ -309,7 +309,7 @@ mod tests {
         }
 
         #[test]
-        fn every_field_comes_back_from_the_value(fields in proptest::collection::vec(".*", 1..5)) {
+        fn every_field_is_read_back_from_the_value(fields in proptest::collection::vec(".*", 1..5)) {
             let names: Vec<String> = (0..fields.len()).map(|at| format!("f{at}")).collect();
             let header = Header::new(names.iter().map(String::as_str), None).unwrap();
             let mut row = Row::default();

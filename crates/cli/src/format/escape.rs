@@ -133,7 +133,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_escaped_reads_back_the_same(bytes: Vec<u8>) {
+        fn escaped_text_is_read_back_unchanged(bytes: Vec<u8>) {
             let text = escaped(&bytes);
             prop_assert!(!text.chars().any(char::is_control));
             prop_assert_eq!(back(text.as_bytes()).unwrap(), bytes);

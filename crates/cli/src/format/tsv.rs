@@ -150,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_dumped_loads_the_same(rows: Vec<(Vec<u8>, Vec<u8>)>) {
+        fn dumped_rows_load_unchanged(rows: Vec<(Vec<u8>, Vec<u8>)>) {
             let mut text = Vec::new();
             let mut writer = Writer::new(&mut text, false, false);
             rows.iter().for_each(|(key, value)| writer.write(key, value).unwrap());

@@ -209,8 +209,8 @@ fn a_stopped_process_is_down_for_other_nodes_until_it_runs_again() {
     }
 }
 
-/// A stopped process does not execute the writes that arrived meanwhile, after their clients were told that
-/// the outcome is unknown and have written again.
+/// A stopped process does not execute the writes that arrived meanwhile, after their clients got the error
+/// that the outcome is unknown and have written again.
 #[test]
 fn a_stopped_process_does_not_execute_old_writes_when_it_runs_again() {
     let scratch = Scratch::new();
@@ -313,7 +313,7 @@ fn a_cluster_is_started_looked_at_changed_and_stopped_by_commands() {
 }
 
 #[test]
-fn a_node_leaves_and_the_others_have_what_it_had() {
+fn a_decommission_moves_all_keys_to_the_other_nodes() {
     let scratch = Scratch::new();
     let cluster = Started::start(&scratch, &["--nodes", "3", "--split-at", "h,p"]);
     for letter in 'a'..='z' {

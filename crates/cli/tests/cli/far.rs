@@ -38,7 +38,7 @@ fn the_help_names_the_default_policy() {
 
 /// The server is stopped, so it cannot check anything itself; its parent is a shell.
 #[test]
-fn a_memory_server_ends_with_the_process_that_started_it_even_when_it_is_stopped_and_that_is_killed() {
+fn a_stopped_memory_server_ends_with_its_killed_parent() {
     let script = r#""$0" memory-server --listen 127.0.0.1:0 --with-parent $$ &
         read go; kill -STOP $! && echo $!; read end"#;
     let mut shell = Command::new("sh")

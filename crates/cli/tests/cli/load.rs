@@ -121,7 +121,7 @@ fn dumped(rows: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
 }
 
 #[test]
-fn from_the_first_row_out_of_order_on_a_bulk_load_goes_on_with_a_sort_and_says_so() {
+fn a_bulk_load_with_unordered_rows_continues_with_a_reported_sort() {
     let scratch = Scratch::new();
     let mut rows = ascending(1_000, 12_000);
     rows.push((b"k0000007".to_vec(), b"late".to_vec()));

@@ -185,7 +185,7 @@ fn the_filter_is_obeyed_and_a_wrong_one_is_wrong_usage() {
 
 /// An error that ends the command is logged as a JSON line like all others.
 #[test]
-fn a_server_that_does_not_start_says_so_in_json() {
+fn a_failed_server_start_is_logged_as_json() {
     let scratch = Scratch::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

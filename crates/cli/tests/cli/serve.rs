@@ -118,7 +118,7 @@ fn kill_and_count(options: &[&str]) {
 }
 
 #[test]
-fn a_signal_to_stop_ends_it_well_with_the_store_closed() {
+fn a_stop_signal_closes_the_store_and_exits_with_success() {
     let scratch = Scratch::new();
     let mut served = Served::start(&scratch);
     let mut stream = served.connect();

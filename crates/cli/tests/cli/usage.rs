@@ -3,7 +3,7 @@
 use crate::support::{Run, Scratch};
 
 #[test]
-fn without_arguments_it_says_what_to_try() {
+fn without_arguments_the_command_prints_examples() {
     let said = Run::of(&[]).well();
     for command in ["azekura demo", "azekura load", "azekura scan"] {
         assert!(said.contains(command), "{said}");
@@ -146,7 +146,7 @@ fn a_second_opener_is_refused() {
 }
 
 #[test]
-fn a_file_in_place_of_a_store_is_called_a_file() {
+fn a_file_in_place_of_a_store_is_refused_as_a_file() {
     let scratch = Scratch::new();
     let file = scratch.file("rows.tsv", "k\tv\n");
     let file = file.as_str();

@@ -24,7 +24,7 @@
 //! | `madvise`, other (`WIPEONFORK`, `REMOVE`, `GUARD_INSTALL`, …) | K | |
 //! | `process_madvise` | K | |
 //! | `mlock`, `mlock2` | K | |
-//! | `mlockall` | K | all far memory; nothing is far afterwards |
+//! | `mlockall` | K | all far memory; nothing is far afterward |
 //! | `munlock`, `munlockall` | – | far memory is never locked |
 //! | `msync`, `mincore`, `mseal`, `remap_file_pages` | K | |
 //! | `mbind`, `move_pages`, `get_mempolicy` of an address, `set_mempolicy_home_node` | K | |

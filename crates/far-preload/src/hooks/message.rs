@@ -201,7 +201,7 @@ struct Stand {
 impl Stand {
     /// Initializes the message from the program's message. Name and control data are cut to their buffers
     /// here; the kernel cuts a name, too. The message contains pointers to itself, so it must not be moved
-    /// afterwards.
+    /// afterward.
     ///
     /// # Safety
     ///

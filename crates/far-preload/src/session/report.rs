@@ -209,7 +209,7 @@ impl Report<'_> {
         }
         if stats.unmanaged_bytes > launch.local as u64 {
             say(format_args!(
-                "azekura far: warning: what left far memory takes more than --local {}; raise --local\n",
+                "azekura far: warning: memory that left far memory exceeds --local {}; raise --local\n",
                 Size(launch.local)
             ));
         } else if small_blocks + mappings > launch.local as u64 {

@@ -65,7 +65,7 @@ int main(void)
     for (size_t i = 0; i < 2 << 20; i++)
         if (page[i]) return puts("not emptied"), 1;
     if (page[-1] != ((unsigned char *)words)[page - 1 - bytes] || matrix[500][300] != 150000) return
-        puts("a neighbour changed"), 1;
+        puts("a neighbor changed"), 1;
     /* A page without access, then calls on a range with it. */
     mprotect(page, 4096, PROT_NONE);
     if (mprotect(page - 4096, 1 << 20, PROT_READ | PROT_WRITE)) return perror("mprotect"), 1;

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_used_by_one_page_at_a_time_whatever_happens_in_which_order() {
+    fn a_slot_has_one_page_at_a_time_in_every_order_of_events() {
         for seed in 0..200 {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
             let mut slots = Slots::new(5, 2);

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_in_a_row_are_found_where_they_are() {
+    fn runs_of_set_bits_are_found_at_each_length() {
         for word in [0, 1, u64::MAX, 0b0111_0110, u64::MAX << 61, 0xf0f0_0000_0000_0ff7] {
             for many in 1..=64 {
                 let starts = (0..=64 - many).filter(|at| (0..many).all(|bit| word >> (at + bit) & 1 == 1));

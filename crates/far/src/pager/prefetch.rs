@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn where_clusters_come_a_stream_begins_with_two_of_them() {
+    fn a_stream_of_clusters_begins_with_two_clusters() {
         let mut prefetch = Prefetch::new(64, 1000);
         let mut depth = |page| prefetch.touched(page, 4, |_| false).map(|guess| guess.depth);
         assert_eq!([100, 101, 102, 103].map(&mut depth), [None, Some(8), Some(16), Some(32)]);
     }
 
     #[test]
-    fn streams_that_go_on_side_by_side_share_what_may_be_ahead() {
+    fn parallel_streams_share_the_prefetch_limit() {
         let mut prefetch = Prefetch::new(64, 200);
         let depth = |prefetch: &mut Prefetch, streams: u32| {
             let last = (0..12).map(|step| {
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_goes_on_behind_what_it_passes_unheard_and_no_other_page() {
+    fn a_stream_continues_behind_unreported_pages_only() {
         let mut prefetch = Prefetch::new(64, 1000);
         assert!((100..104).filter_map(|page| prefetch.missed(page)).count() > 0);
         assert_eq!(prefetch.touched(110, 1, |page| page != 107), None);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn down_the_columns_of_a_matrix_as_many_pages_come_for_each_row_as_are_here_and_as_many_again() {
+    fn column_accesses_prefetch_as_many_pages_per_row_as_are_resident() {
         let guess_at = |run, most, before: u32| {
             let mut prefetch = Prefetch::new(run, most);
             assert_eq!((prefetch.missed(100), prefetch.missed(133)), (None, None));

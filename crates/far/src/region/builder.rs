@@ -159,7 +159,7 @@ impl FarMemoryBuilder {
     /// # Safety
     ///
     /// The range is private anonymous memory that can be read and written. No other thread uses it during
-    /// [`build`](Self::build). It is not unmapped while the far memory exists, and not used afterwards.
+    /// [`build`](Self::build). It is not unmapped while the far memory exists, and not used afterward.
     #[must_use]
     pub unsafe fn adopt(mut self, addresses: Range<usize>) -> Self {
         self.adopted.push(addresses);
@@ -377,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_all_pages_find_room_nothing_is_set_aside_for_those_that_leave() {
+    fn if_all_pages_are_local_no_slack_is_reserved() {
         let of = |local, pages| Budget::of(local, pages, 1 << 20);
         assert_eq!(of(256, 256), Budget { limit: 256, slack: 0 });
         assert_eq!(of(1 << 30, 3), Budget { limit: 3, slack: 0 });

@@ -134,18 +134,18 @@ impl PageList {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replace::rng::Lots;
+    use crate::replace::rng::Rng;
     use std::collections::VecDeque;
 
     #[test]
     fn it_does_what_a_deque_does() {
         for seed in 0..20 {
-            let mut lots = Lots::new(seed);
+            let mut rng = Rng::new(seed);
             let (mut list, mut plain) = (PageList::new(12), VecDeque::new());
             for _ in 0..400 {
-                let page = PageNo(lots.below(12));
+                let page = PageNo(rng.below(12));
                 let within = plain.contains(&page);
-                match lots.below(4) {
+                match rng.below(4) {
                     0 if !within => {
                         list.push_back(page);
                         plain.push_back(page);

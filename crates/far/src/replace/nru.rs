@@ -18,7 +18,7 @@
 
 use std::time::Duration;
 
-use super::rng::{Lots, Urn};
+use super::rng::{Reservoir, Rng};
 use super::set::PageSet;
 use super::{Access, AccessBits, PageNo, Replacement, Shape};
 
@@ -37,14 +37,14 @@ pub struct UNru {
     resident: PageSet,
     clearing: Clearing,
     swaps: u32,
-    lots: Lots,
+    rng: Rng,
 }
 
 impl UNru {
     /// Creates a policy without resident pages.
     #[must_use]
     pub fn new(shape: Shape, clearing: Clearing, seed: u64) -> Self {
-        Self { resident: PageSet::new(shape.pages), clearing, swaps: 0, lots: Lots::new(seed) }
+        Self { resident: PageSet::new(shape.pages), clearing, swaps: 0, rng: Rng::new(seed) }
     }
 
     fn clear_all(&self, bits: &mut dyn AccessBits) {
@@ -71,12 +71,12 @@ impl Replacement for UNru {
     fn referenced(&mut self, _: PageNo, _: Access, _: &mut dyn AccessBits) {}
 
     fn victim(&mut self, _: Option<PageNo>, bits: &mut dyn AccessBits) -> PageNo {
-        let mut classes: [Urn; 4] = Default::default();
+        let mut classes: [Reservoir; 4] = Default::default();
         for page in self.resident.iter() {
             let class = 2 * usize::from(bits.is_referenced(page)) + usize::from(bits.is_modified(page));
-            classes[class].show(page, &mut self.lots);
+            classes[class].show(page, &mut self.rng);
         }
-        classes.into_iter().find_map(Urn::chosen).expect("a page is resident")
+        classes.into_iter().find_map(Reservoir::chosen).expect("a page is resident")
     }
 
     fn wants_modified(&self) -> bool {

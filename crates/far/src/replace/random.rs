@@ -4,7 +4,7 @@
 //! policies choose badly (the paper: Cluster 3.0, CG). Weakness: evicts pages that are used again soon (the
 //! paper: MG).
 
-use super::rng::Lots;
+use super::rng::Rng;
 use super::{Access, AccessBits, PageNo, Replacement, Shape};
 
 const OUT: u32 = u32::MAX;
@@ -14,7 +14,7 @@ const OUT: u32 = u32::MAX;
 pub struct Random {
     resident: Vec<PageNo>,
     place: Vec<u32>,
-    lots: Lots,
+    rng: Rng,
 }
 
 impl Random {
@@ -22,7 +22,7 @@ impl Random {
     #[must_use]
     pub fn new(shape: Shape, seed: u64) -> Self {
         let pages = shape.pages as usize;
-        Self { resident: Vec::with_capacity(pages), place: vec![OUT; pages], lots: Lots::new(seed) }
+        Self { resident: Vec::with_capacity(pages), place: vec![OUT; pages], rng: Rng::new(seed) }
     }
 }
 
@@ -35,7 +35,7 @@ impl Replacement for Random {
     fn referenced(&mut self, _: PageNo, _: Access, _: &mut dyn AccessBits) {}
 
     fn victim(&mut self, _: Option<PageNo>, _: &mut dyn AccessBits) -> PageNo {
-        self.resident[self.lots.below(self.resident.len() as u32) as usize]
+        self.resident[self.rng.below(self.resident.len() as u32) as usize]
     }
 
     fn page_out(&mut self, page: PageNo) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::rng::Lots;
+use super::rng::Rng;
 use super::{Access, AccessBits, Clearing, PageNo, Policy, Replacement, Shape, Spent};
 
 /// Bits for the plain versions: resident page → (referenced, modified).
@@ -250,14 +250,14 @@ fn each_policy_does_what_its_plain_version_does() {
     ];
     for policy in Policy::ALL.into_iter().chain(more) {
         for seed in 0..60 {
-            let mut lots = Lots::new(seed);
-            let pages = 2 + lots.below(150);
-            let mut pair = Pair::new(policy, pages, 1 + lots.below(pages), seed);
-            let hot = 1 + lots.below(pages);
+            let mut rng = Rng::new(seed);
+            let pages = 2 + rng.below(150);
+            let mut pair = Pair::new(policy, pages, 1 + rng.below(pages), seed);
+            let hot = 1 + rng.below(pages);
             for _ in 0..600 {
-                let among = if lots.below(2) == 0 { hot } else { pages };
-                let page = PageNo(lots.below(among));
-                match lots.below(40) {
+                let among = if rng.below(2) == 0 { hot } else { pages };
+                let page = PageNo(rng.below(among));
+                match rng.below(40) {
                     0 => pair.timer(),
                     // The program discards the page.
                     1 if pair.bits.0.contains_key(&page) => pair.leave(page),
@@ -275,7 +275,7 @@ fn each_policy_does_what_its_plain_version_does() {
 }
 
 #[test]
-fn a_victim_that_cannot_leave_is_not_offered_for_ever() {
+fn a_victim_that_cannot_be_evicted_is_not_offered_repeatedly() {
     for policy in Policy::ALL {
         let mut pair = Pair::new(policy, 8, 4, 1);
         (0..4).for_each(|page| pair.touch(PageNo(page), Access::Read));
@@ -298,7 +298,7 @@ fn victims(policy: Policy, frames: u32, touches: &[i32]) -> Vec<u32> {
 }
 
 #[test]
-fn simple_goes_on_by_address_from_its_last_victim() {
+fn simple_continues_by_address_from_its_last_victim() {
     assert_eq!(victims(Policy::Simple, 3, &[5, 9, 2, 3, 4, 1, 2, 15]), [2, 3, 4, 5, 9]);
 }
 

@@ -7,9 +7,9 @@ use rand::{RngExt, SeedableRng};
 
 /// A seeded random number generator.
 #[derive(Clone, Debug)]
-pub(crate) struct Lots(Xoshiro256PlusPlus);
+pub(crate) struct Rng(Xoshiro256PlusPlus);
 
-impl Lots {
+impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
@@ -22,15 +22,15 @@ impl Lots {
 
 /// Chooses one of the offered pages, each with the same probability (reservoir sampling).
 #[derive(Debug, Default)]
-pub(crate) struct Urn {
+pub(crate) struct Reservoir {
     chosen: Option<PageNo>,
     shown: u32,
 }
 
-impl Urn {
-    pub(crate) fn show(&mut self, page: PageNo, lots: &mut Lots) {
+impl Reservoir {
+    pub(crate) fn show(&mut self, page: PageNo, rng: &mut Rng) {
         self.shown += 1;
-        if lots.below(self.shown) == 0 {
+        if rng.below(self.shown) == 0 {
             self.chosen = Some(page);
         }
     }
@@ -46,14 +46,14 @@ mod tests {
 
     #[test]
     fn random_draws_are_uniform() {
-        let mut lots = Lots::new(1);
+        let mut rng = Rng::new(1);
         let mut drawn = [0_u32; 7];
         let mut urns = [0_u32; 7];
         for _ in 0..70_000 {
-            drawn[lots.below(7) as usize] += 1;
-            let mut urn = Urn::default();
-            (0..7).for_each(|page| urn.show(PageNo(page), &mut lots));
-            urns[urn.chosen().unwrap().index()] += 1;
+            drawn[rng.below(7) as usize] += 1;
+            let mut reservoir = Reservoir::default();
+            (0..7).for_each(|page| reservoir.show(PageNo(page), &mut rng));
+            urns[reservoir.chosen().unwrap().index()] += 1;
         }
         // Six standard deviations of a binomial count with mean 10,000.
         for count in drawn.into_iter().chain(urns) {

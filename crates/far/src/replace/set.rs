@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_search_goes_up_and_around() {
+    fn a_search_wraps_around_at_the_end() {
         let mut set = PageSet::new(200);
         assert_eq!(set.next_from(PageNo(7)), None);
         for page in [3, 64, 130] {

@@ -219,7 +219,10 @@ fn begin<'a>(shared: &'a Shared, wanted: &Open) -> Result<(Share<'a>, SessionPag
     let session_pages = shared.directory.open(wanted.like).map_err(|error| error.to_string())?;
     if let Some(other) = session_pages.bytes_of_a_page().filter(|&bytes| bytes != wanted.page_bytes as usize)
     {
-        return Err(format!("pages of {} bytes wanted, those to begin with have {other}", wanted.page_bytes));
+        return Err(format!(
+            "pages of {} bytes requested, but the parent's session has pages of {other}",
+            wanted.page_bytes
+        ));
     }
     // A session that only waits for its client to reconnect is ended for a new session (RESUME-3).
     while shared.resume_table.count() >= shared.setting.max_sessions {

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_book_begins_with_anothers_pages_and_neither_sees_what_the_other_writes() {
+    fn a_copied_session_has_the_pages_and_sees_no_later_writes() {
         let directory = SessionDirectory::default();
         let parent = directory.open(0).unwrap();
         parent.put(1, page(10));

@@ -26,7 +26,7 @@ impl Truth {
     fn change(&mut self, rng: &mut SmallRng) -> Vec<RouteEntry> {
         let place = rng.random_range(0..self.leaves.len());
         let new_page = self.page();
-        let has_neighbour = self.leaves.get(place + 1).is_some_and(|(_, pe)| *pe == self.leaves[place].1);
+        let has_neighbor = self.leaves.get(place + 1).is_some_and(|(_, pe)| *pe == self.leaves[place].1);
         let (leaf, pe) = &mut self.leaves[place];
         leaf.version += 1;
         match rng.random_range(0..4) {
@@ -35,7 +35,7 @@ impl Truth {
                 leaf.page = new_page;
                 vec![leaf.route_entry(*pe)]
             }
-            1 if has_neighbour => {
+            1 if has_neighbor => {
                 let (right, _) = self.leaves.remove(place + 1);
                 let (leaf, pe) = &mut self.leaves[place];
                 leaf.version = leaf.version.max(right.version + 1);
@@ -144,8 +144,8 @@ fn b6_the_pages_above_a_leaf_go_with_the_last_and_come_before_the_first() {
 
     index.learn(&route_entry(30, ME, 4));
     assert_eq!(index.route(&far, PageNo::ROOT, Choice::ByRange).to, PageCopy { pe: ME, page: PageNo(31) });
-    let neighbour = index.route(&Target::At(vec![31]), PageNo::ROOT, Choice::ByRange);
-    assert_eq!(neighbour.to.pe, PeId(2), "around it is what was known before");
+    let neighbor = index.route(&Target::At(vec![31]), PageNo::ROOT, Choice::ByRange);
+    assert_eq!(neighbor.to.pe, PeId(2), "around it is what was known before");
     let own: Vec<_> = (0..8)
         .map(|number| (number, 2))
         .chain([(30, 4)])

@@ -191,7 +191,7 @@ impl Node {
 
     /// Merges a leaf with its right neighbor, or with its left one, if the merged leaf is not too full.
     async fn merge(&self, page: PageNo) -> Result<(), StoreError> {
-        let Some((left, right)) = self.neighbours(page) else { return Ok(()) };
+        let Some((left, right)) = self.neighbors(page) else { return Ok(()) };
         // NODE-2: locks from left to right.
         let held_left = self.go_ahead(self.locks.lock(left, LockMode::X)).await;
         let held_right = self.go_ahead(self.locks.lock(right, LockMode::X)).await;
@@ -227,7 +227,7 @@ impl Node {
     }
 
     /// Returns a leaf and one of its neighbors at this PE, in key order.
-    fn neighbours(&self, page: PageNo) -> Option<(PageNo, PageNo)> {
+    fn neighbors(&self, page: PageNo) -> Option<(PageNo, PageNo)> {
         let state = self.state.borrow();
         let leaf = state.leaves.get(&page)?;
         let right = leaf.range.high.clone().and_then(|high| state.own_leaf(&Target::At(high)));

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_has_left_makes_room() {
+    fn a_closed_connection_frees_its_slot() {
         let unauthenticated = Unauthenticated::default();
         let mut all: Vec<_> = (0..MAX_UNAUTHENTICATED).map(|_| unauthenticated.admit(address(9))).collect();
         unauthenticated.leave(all[0].0);

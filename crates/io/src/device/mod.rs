@@ -43,7 +43,7 @@ use crate::fs::{File, FileLock, Fs, OpenOptions};
 pub use model::DeviceModel;
 pub use state::{DeviceCounts, DeviceState};
 
-static DEVICE: Site = Site::new("modelled device");
+static DEVICE: Site = Site::new("modeled device");
 /// The last part of a wait, in which the thread spins: the largest lateness of a sleep.
 const SPIN: Duration = Duration::from_micros(12);
 

@@ -164,7 +164,7 @@ mod tests {
     };
 
     #[test]
-    fn as_many_commands_as_channels_go_on_at_once_and_the_next_waits() {
+    fn commands_run_in_parallel_up_to_the_number_of_channels() {
         let mut device = DeviceState::new(PLAIN);
         assert_eq!([device.write(0, 10), device.write(0, 10), device.write(0, 10)], [110, 110, 220]);
         assert_eq!(device.read(500, 10), 560);

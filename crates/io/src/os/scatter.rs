@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_came_short_goes_on_within_the_run() {
+    fn a_short_read_continues_within_the_run() {
         let runs = [words(2), words(3)];
         let runs: Vec<&[PageWord]> = runs.iter().map(Vec::as_slice).collect();
         let lengths = |done| rest(&runs, done).iter().map(|run| run.iov_len).collect::<Vec<_>>();

@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_no_ring_buffer_holds_is_done_all_the_same() {
+    fn a_write_too_large_for_a_ring_buffer_succeeds() {
         let fs = SubmitFs::new(Way::Ring);
         let (_scratch, file) = open(&fs);
         file.write_at_sync(0, &pages(BUFFER_BYTES / 4096 + 1, 7)).unwrap();

@@ -1,7 +1,7 @@
 //! Files and sockets: all syncs, and transfers of bytes during which the thread left its processor.
 //!
 //! Most reads and writes find their bytes in the kernel's cache and return at once; their cost is CPU time.
-//! Those that waited are recorded by the kind of object: a file or device, or a socket or pipe.
+//! Calls that waited are recorded by the kind of object: a file or device, or a socket or pipe.
 
 use super::{begun, ended, hook, watched};
 use crate::next::next;

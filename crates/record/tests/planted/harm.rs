@@ -31,7 +31,7 @@ fn directory() -> tempfile::TempDir {
 
 /// As with jemalloc, each call of the allocator takes a mutex, so that a hook runs inside the allocator.
 #[test]
-fn a_program_whose_allocator_takes_a_mutex_runs_as_ever() {
+fn a_program_with_a_mutex_in_its_allocator_runs_unchanged() {
     let mut programs = turn();
     let program = build("own_malloc", &mut programs);
     let place = directory();
@@ -335,7 +335,7 @@ fn short_programs_in_a_pid_namespace_are_not_taken_for_running() {
 
 /// Programs that start after the recorder's end find the library, so the loader prints no error.
 #[test]
-fn processes_that_outlive_the_recorder_start_programs_as_ever() {
+fn processes_that_outlive_the_recorder_start_programs_normally() {
     let _turn = turn();
     let place = directory();
     let out = place.path().join("out");
@@ -355,7 +355,7 @@ fn processes_that_outlive_the_recorder_start_programs_as_ever() {
     let launched = launched.expect("the program ran");
     let said = || std::fs::read_to_string(&out).expect("its output");
     assert_eq!((said().as_str(), launched.status.code()), ("first\n", Some(0)));
-    std::fs::write(over, "").expect("the recorder's end is told");
+    std::fs::write(over, "").expect("the recorder's end is reported");
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while !said().contains("later") && std::time::Instant::now() < until {
         std::thread::sleep(std::time::Duration::from_millis(50));
@@ -371,7 +371,7 @@ fn processes_that_outlive_the_recorder_start_programs_as_ever() {
 /// A library that the user loads before the C library keeps its place, also for functions of which the C
 /// library has several versions.
 #[test]
-fn a_library_that_the_user_preloads_is_called_as_ever() {
+fn a_library_that_the_user_preloads_is_still_called() {
     let mut programs = turn();
     let program = build("storm", &mut programs);
     let library = scratch().join("interposer.so");
@@ -469,7 +469,7 @@ fn a_thousand_random_programs_write_and_end_as_they_do_without_the_recorder() {
 
 /// Tests other allocators where they are installed: `libjemalloc2`, `libtcmalloc-minimal4`, `libmimalloc2.0`.
 #[test]
-fn programs_on_other_allocators_run_as_ever_where_these_are_installed() {
+fn programs_on_other_installed_allocators_run_unchanged() {
     let mut programs = turn();
     let program = build("allocates", &mut programs);
     for (name, file) in [
@@ -498,7 +498,7 @@ fn programs_on_other_allocators_run_as_ever_where_these_are_installed() {
 
 /// redis-server allocates with jemalloc. Under the recorder it answers, saves, and stops.
 #[test]
-fn a_redis_server_serves_as_ever_where_it_is_installed() {
+fn a_redis_server_runs_unchanged_if_installed() {
     let _turn = turn();
     let is_there = |program: &str| Command::new(program).arg("--version").output().is_ok();
     if !is_there("redis-server") || !is_there("redis-cli") {

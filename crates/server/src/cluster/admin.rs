@@ -143,7 +143,9 @@ impl Cluster {
             return Err(failure);
         }
         if !status.is_settled {
-            return Err("this node has not heard from all others which keys it has".to_owned());
+            return Err(
+                "this node waits for the answers of all other nodes before it serves its keys".to_owned()
+            );
         }
         match status.links.iter().find(|link| link.state != LinkState::Up) {
             None => Ok(()),

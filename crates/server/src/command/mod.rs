@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guess_changes_nothing_but_the_way() {
+    fn a_wrong_guess_does_not_change_the_result() {
         let places = 0..=TABLE.len();
         for guess in places.chain([usize::MAX]) {
             for (at, spec) in TABLE.iter().enumerate() {

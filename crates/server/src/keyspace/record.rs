@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_come_back_as_they_were() {
+    fn records_round_trip() {
         let ends = [None, Some(0), Some(u64::MAX)];
         for (expires_ms, form) in ends.into_iter().flat_map(|at| Form::ALL.map(|form| (at, form))) {
             let long = [7; 1000];

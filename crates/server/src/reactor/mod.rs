@@ -26,7 +26,7 @@
 //!   (MAILBOX-1). A connection is a value too: a slot or one thread owns it.
 //! - **REACT-2** While a thread runs code that may block, its reactor is *offered* to the hook of that
 //!   thread. The hook gives the reactor to another thread, or parks it in its mailbox if it has no other
-//!   connection. Afterwards the thread tries to reclaim it. The exception is a commit wait that is expected
+//!   connection. Afterward the thread tries to reclaim it. The exception is a commit wait that is expected
 //!   to be short: it waits for the log alone, which no connection of this reactor can delay.
 //! - **REACT-3** A thread that gives a reactor away keeps only the connections that it is serving. Queued
 //!   connections, and connections that wait for their commits, go with the reactor. Connections with requests

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_no_power_of_two_is_reached_and_left() {
+    fn three_reactors_are_reached_and_left() {
         let (mut scaling, mut at) = (Scaling::new(3), (Instant::now(), 0));
         run(&mut scaling, &mut at, 2_000, |n| 100_000 * n as u64);
         assert_eq!(scaling.trial.map_or(scaling.in_use, |trial| trial.from), 3);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn another_load_is_tried_anew() {
+    fn a_changed_load_starts_new_trials() {
         let (mut scaling, mut at) = (Scaling::new(2), (Instant::now(), 0));
         run(&mut scaling, &mut at, 60_000, |_| 50_000);
         let used = run(&mut scaling, &mut at, 3_000, |n| 100_000 * n as u64);

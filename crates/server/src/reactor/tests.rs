@@ -242,7 +242,7 @@ fn a_panic_in_a_group_ends_its_connections_without_a_reply_that_is_wrong_and_no_
 /// The server sends the rest of a large reply when the client has read the first part. This also holds if the
 /// event for free space in the socket arrives while a thread has the connection: that event does not repeat.
 #[test]
-fn replies_that_waited_for_room_go_on_though_the_room_came_while_their_connection_was_away() {
+fn replies_continue_after_space_that_arrived_during_a_commit_wait() {
     const BYTES: usize = 12 << 20;
     let mut bench = Bench::new();
     let keys = TableDefinition::<[u8], [u8]>::new("redis.keys");

@@ -40,7 +40,7 @@ fn a_write_whose_client_does_not_wait_any_more_is_not_executed() {
 }
 
 #[test]
-fn an_interactive_transaction_takes_place_at_the_node_of_its_first_key() {
+fn an_interactive_transaction_runs_at_the_node_of_its_first_key() {
     let nodes = Nodes::three();
     let (mut client, mut other) = (nodes.client(0), nodes.client(2));
     for (request, wanted) in [
@@ -259,7 +259,7 @@ fn walks_are_part_of_the_transaction_as_far_as_its_node_has_the_range() {
 }
 
 #[test]
-fn a_transaction_that_begins_with_a_walk_takes_place_where_the_walk_begins() {
+fn a_transaction_that_begins_with_a_scan_runs_at_the_node_of_its_first_key() {
     let nodes = Nodes::three();
     let mut client = nodes.client(0);
     for (request, wanted) in [
@@ -292,7 +292,7 @@ fn a_transaction_that_begins_with_a_walk_takes_place_where_the_walk_begins() {
 }
 
 #[test]
-fn a_leaf_of_any_key_of_a_request_takes_the_transaction_along_when_it_moves() {
+fn a_move_of_any_key_of_a_transaction_ends_the_transaction() {
     let nodes = Nodes::three();
     let mut client = nodes.client(0);
     assert_eq!(client.ask("AZ.CLUSTER SPLIT k"), "OK");

@@ -46,7 +46,7 @@ fn keys_end_at_their_owner_and_their_ends_move_with_them() {
 }
 
 #[test]
-fn transactions_take_place_at_one_node_and_others_are_refused_whole() {
+fn transactions_run_at_one_node_and_others_are_refused_whole() {
     let nodes = Nodes::three();
     let mut client = nodes.client(1);
     assert_eq!(client.ask("MSET a 1 b 2 c 3"), "OK");

@@ -48,7 +48,7 @@ fn keys_of_a_stopped_node_are_refused_and_return_with_it() {
 
 /// The time limits are an hour, so a reply within the test did not wait for them.
 #[test]
-fn requests_for_keys_of_a_dead_node_are_refused_at_once_and_others_go_on() {
+fn requests_for_keys_of_a_dead_node_are_refused_at_once_and_others_succeed() {
     let mut nodes = Nodes::with(&["", "h", "p"], |options| {
         options.request_timeout = Duration::from_secs(3600);
         options.read_timeout = Duration::from_secs(3600);

@@ -129,7 +129,7 @@ fn a_walk_over_all_nodes_sees_no_transaction_in_part() {
 }
 
 #[test]
-fn a_snapshot_of_the_cluster_stays_as_it_was() {
+fn a_snapshot_of_the_cluster_does_not_change() {
     let seed = seed("AZEKURA_CLUSTER_SEED");
     let nodes = three();
     let transfers = beside_writers(&nodes, seed, false, || {

@@ -67,7 +67,7 @@ fn every_key_that_can_be_stored_can_expire() {
 }
 
 #[test]
-fn the_encoding_of_a_value_follows_from_how_it_came_about() {
+fn the_encoding_of_a_value_follows_from_its_last_command() {
     say(
         &mut TestServer::open().client(),
         &[

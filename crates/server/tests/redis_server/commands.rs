@@ -399,7 +399,7 @@ fn a_scan_returns_each_key_that_stays_once_and_in_order_while_others_come_and_go
 }
 
 #[test]
-fn a_reply_beyond_its_bound_is_refused_and_the_connection_goes_on() {
+fn a_too_long_reply_is_refused_and_the_connection_stays_open() {
     let redis = TestServer::with(|options| options.max_reply_bytes = 10_000);
     let mut client = redis.client();
     let value = "v".repeat(1000);
@@ -456,7 +456,7 @@ fn values_that_are_not_in_the_reply_do_not_count_for_its_bound() {
 }
 
 #[test]
-fn a_pipeline_is_answered_in_order_whatever_its_size() {
+fn a_pipeline_of_any_size_is_answered_in_order() {
     let redis = TestServer::open();
     let mut client = redis.client();
     let mut requests = Vec::new();

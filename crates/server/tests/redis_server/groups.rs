@@ -148,7 +148,7 @@ fn a_request_between_grouped_writes_sees_only_the_earlier_ones() {
 
 /// GROUP-3: a refused write does not affect the other members of its group.
 #[test]
-fn a_write_that_is_refused_leaves_those_beside_it() {
+fn a_refused_write_does_not_affect_the_others_of_its_group() {
     let redis = TestServer::with(|options| options.wire.max_bulk_bytes = 100);
     let mut client = redis.client();
     let long = "x".repeat(100);

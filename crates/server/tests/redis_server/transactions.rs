@@ -187,7 +187,7 @@ fn an_interactive_transaction_is_alone_until_it_commits() {
 }
 
 #[test]
-fn a_refused_command_leaves_the_interactive_transaction_as_it_was() {
+fn a_refused_command_leaves_the_interactive_transaction_unchanged() {
     let redis = TestServer::open();
     let mut client = redis.client();
     let long = "k".repeat(redis.db.max_key_bytes() + 1);

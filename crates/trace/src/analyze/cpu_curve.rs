@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_without_an_anchor_lies_between_its_neighbours() {
+    fn a_segment_without_an_anchor_lies_between_its_neighbors() {
         let events = [
             anchor(100, SWITCHED, 50),
             event(200, SWITCHED), // no anchor: 10 ns long

@@ -280,7 +280,7 @@ impl Verdict {
                     format!("{site}: without it throughput would rise by {:.0} %.", gain * 100.0);
                 if *is_limit {
                     sentence +=
-                        " It limits admission: what it protects is hidden behind it. Record again without.";
+                        " It limits admission and hides the locks behind it: record again without it.";
                 }
                 if *holder_off_cpu {
                     sentence += " Most of that wait was for holders that were off their processors or just \

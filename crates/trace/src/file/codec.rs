@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn events_come_back_as_they_were() {
+    fn events_round_trip() {
         let (mut bytes, mut back) = (Vec::new(), Vec::new());
         encode(&events(), &mut bytes);
         let mut rest = bytes.as_slice();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_events_come_back_and_are_as_long_as_is_said() {
+    fn the_longest_events_round_trip_and_have_the_stated_length() {
         let event = |i: u64| {
             let (operation, site) = (u16::MAX - (i % 2) as u16, u32::MAX - (i % 2) as u32);
             let (flags, object) = (u8::MAX, 1 | i << 63); // each farthest from the previous one

@@ -83,7 +83,7 @@ mod tests {
     use crate::ring::ring;
 
     #[test]
-    fn what_is_kept_is_encoded_as_if_it_had_been_at_once() {
+    fn kept_events_are_encoded_like_events_written_at_once() {
         let (mut producers, mut consumers): (Vec<_>, Vec<_>) = (0..3).map(|_| ring(4)).unzip();
         let (mut kept, mut at_once) = (EventBuffer::default(), EventBuffer::default());
         let (mut later, mut now) = (Encoder::new(), Encoder::new());

@@ -319,9 +319,9 @@ impl Simulation<'_> {
         true
     }
 
-    fn away(&mut self, thread: usize, told: Option<(u32, WaitKind)>, time: Duration) -> bool {
+    fn away(&mut self, thread: usize, wait: Option<(u32, WaitKind)>, time: Duration) -> bool {
         let (now, ns) = (self.now, self.draw(time));
-        if let Some((site, kind)) = told {
+        if let Some((site, kind)) = wait {
             self.threads[thread].tell(now, |s| s.begin(now, site, 0, kind));
             self.threads[thread].waiting = Some((site, 0));
         }

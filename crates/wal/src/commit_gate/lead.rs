@@ -13,9 +13,8 @@ pub struct Lead<'g> {
 }
 
 impl Lead<'_> {
-    /// Ends the flush. First wakes the heir, which leads the next flush, so that the device does not become
-    /// idle. Then wakes the group. The caller has advanced the durable marks. Returns the number of threads
-    /// in the group.
+    /// Ends the flush. First wakes the next leader, so that the device does not become idle. Then wakes the
+    /// group. The caller has advanced the durable marks. Returns the number of threads in the group.
     pub fn finish(self) -> u32 {
         let gate = self.gate;
         let number = self.number;
@@ -33,7 +32,7 @@ impl Drop for Lead<'_> {
 
 impl CommitGate {
     fn end(&self, number: u64) -> u32 {
-        let (group, heirs) = (parity(number), parity(number + 1));
+        let (group, next) = (parity(number), parity(number + 1));
         let mut state = self.lock();
         debug_assert!(state.flushing && state.number == number, "GATE-1");
         state.flushing = false;
@@ -44,16 +43,16 @@ impl CommitGate {
             self.change(group);
         }
         let followers = state.following[group];
-        let asleep = woken + state.waiting[heirs] + followers + state.following[heirs];
+        let asleep = woken + state.waiting[next] + followers + state.following[next];
         state.flush_ended(asleep, now());
-        let has_heir = state.waiting[heirs] > 0;
-        if has_heir {
-            self.change(heirs);
+        let has_next_leader = state.waiting[next] > 0;
+        if has_next_leader {
+            self.change(next);
         }
         self.release_followers(&mut state, group);
         drop(state);
-        if has_heir {
-            self.words[heirs].wake_one();
+        if has_next_leader {
+            self.words[next].wake_one();
         }
         if woken > 0 {
             self.words[group].wake_all();

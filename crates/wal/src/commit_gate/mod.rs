@@ -7,7 +7,7 @@
 //!
 //! The flushes of a stream are numbered. Threads that the running flush *n* covers sleep on one wait word.
 //! Threads that need flush *n + 1* sleep on the other. The end of *n* wakes the group of *n* with one system
-//! call. It also wakes one sleeper of the other word, the **heir**, which leads *n + 1* at once.
+//! call. It also wakes one sleeper of the other word, the **next leader**, which leads *n + 1* at once.
 //!
 //! | state | left by |
 //! |---|---|
@@ -22,16 +22,16 @@
 //!   covers an arriving thread is exact.
 //!
 //! Committers **join**. The first committer that returns after a flush may wait for the others that the flush
-//! released (`wal::commit_delay`). It sleeps with a time limit, as the **guardian** of those that arrive
-//! later. The last one to arrive leads.
+//! released (`wal::commit_delay`). It sleeps with a time limit, as the **fallback leader**. The last
+//! committer to arrive leads.
 //!
 //! - **GATE-5** While threads wait for others to arrive, with no flush in progress, one of the waiting
-//!   threads is the guardian. So a thread leads at the time limit at the latest. A thread that leads sooner
-//!   takes over the guardian's duty.
+//!   threads is the fallback leader. So a thread leads at the time limit at the latest. If a thread leads
+//!   sooner, there is none until the next delay.
 //!
-//! A running thread may lead before the heir has woken up. This is fair, because each flush takes everything
-//! that was buffered before the flush. The heir's record is then in that thread's flush, and the heir sleeps
-//! until the flush ends.
+//! A running thread may lead before the next leader has woken up. This is fair, because each flush takes
+//! everything that was buffered before the flush. The record of the woken thread is then in that flush, and
+//! the woken thread sleeps until the flush ends.
 //!
 //! Threads that must not write, because the flusher writes for all (Aether's flush pipelining), **follow**:
 //! they sleep on separate words until the flush that covers them has ended. Committers follow, too, when the
@@ -40,8 +40,8 @@
 //!
 //! - **GATE-4** A follower first registers, then requests the flush. So the leading thread locks the gate
 //!   after the registration. It covers the follower, or finds the flush needless and wakes the follower.
-//! - **GATE-6** A thread that has slept as a possible leader never follows. That thread may be the heir, and
-//!   the flusher may itself sleep in the gate until the heir's flush.
+//! - **GATE-6** A thread that has slept as a possible leader never follows. That thread may be the next
+//!   leader, and the flusher may itself sleep in the gate until the flush of the next leader.
 //!
 //! Model: `tests/loom_gate.rs`.
 
@@ -83,7 +83,7 @@ struct State {
     committers: CommitterCount,
     /// `true` if a sleeper for the next flush has a time limit (GATE-5). Set and cleared by that sleeper,
     /// cleared by the next leader.
-    has_guardian: bool,
+    has_fallback_leader: bool,
     /// In models, which have no time: the leader of the next flush. The leaders alternate.
     alternating: Option<FlushLeader>,
 }
@@ -137,7 +137,7 @@ impl State {
     fn lead(&mut self, leader: FlushLeader, covers: u64) -> u64 {
         (self.flushing, self.number, self.covers) = (true, self.number + 1, covers);
         self.leader = thread_tag();
-        self.has_guardian = false; // GATE-5
+        self.has_fallback_leader = false; // GATE-5
         self.commit_delay.begin(leader == FlushLeader::Committer, now());
         self.number
     }
@@ -151,10 +151,10 @@ impl State {
         });
     }
 
-    /// Ends the duty of the guardian of flush `target`. The guardian woke up before that flush ended.
-    fn end_guard(&mut self, target: u64) {
+    /// Records that the fallback leader of flush `target` woke up before that flush began.
+    fn end_fallback(&mut self, target: u64) {
         if !self.flushing && self.number + 1 == target {
-            self.has_guardian = false;
+            self.has_fallback_leader = false;
             self.commit_delay.missed();
         }
     }
@@ -288,8 +288,8 @@ impl CommitGate {
                     Advice::Lead => return self.take_the_lead(state, FlushLeader::Committer, begin),
                     Advice::Wait(delay) => {
                         // GATE-5
-                        let guards = !std::mem::replace(&mut state.has_guardian, true);
-                        (state.number + 1, guards.then_some(delay))
+                        let is_fallback = !std::mem::replace(&mut state.has_fallback_leader, true);
+                        (state.number + 1, is_fallback.then_some(delay))
                     }
                 }
             };
@@ -299,7 +299,7 @@ impl CommitGate {
             }
             flusher = None; // GATE-6
             if limit.is_some() {
-                state.end_guard(target);
+                state.end_fallback(target);
                 may_wait = false;
             }
         }
@@ -345,8 +345,8 @@ impl CommitGate {
         word.wait(expected, None);
     }
 
-    /// Sleeps until flush `target` has ended (`None`), or until the caller is the heir or reaches its time
-    /// limit, and must check again.
+    /// Sleeps until flush `target` has ended (`None`), or until the caller is the next leader or reaches
+    /// its time limit, and must check again.
     fn sleep<'g>(
         &'g self,
         mut state: TracedGuard<'g, State>,
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn one_flush_wakes_its_whole_group_and_no_thread_leads_in_vain() {
+    fn one_flush_wakes_its_whole_group_and_no_flush_is_needless() {
         let gate = CommitGate::new();
         let Turn::Lead(lead, ()) = gate.enter(1, || true, || (10, ())) else { panic!("nobody leads yet") };
         std::thread::scope(|s| {

@@ -15,7 +15,7 @@
 //! - **RW-1** While the state has a writer that holds the latch, there are no readers, and only that writer
 //!   uses the value exclusively. While the state counts readers, no thread uses the value exclusively.
 //! - **RW-2** A sleeping thread has read the bucket's count before it set the waiters bit. The thread that
-//!   clears the bit increments the count afterwards (PARK-1). The bit is cleared whenever the latch becomes
+//!   clears the bit increments the count afterward (PARK-1). The bit is cleared whenever the latch becomes
 //!   free.
 
 mod cell;

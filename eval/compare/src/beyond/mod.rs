@@ -68,7 +68,7 @@ pub(crate) struct BeyondCache {
     /// Use 64 MiB of memory, data of 0.5 and 2 times as much, 2 s per phase and at most 20 s for filling
     #[arg(long)]
     quick: bool,
-    /// Directory for the stores; they are removed afterwards
+    /// Directory for the stores; they are removed afterward
     #[arg(long, default_value = "azekura-lab-data")]
     dir: PathBuf,
     /// Write one JSON object per engine, size and phase to this file
@@ -216,7 +216,7 @@ fn remove(dir: &Path) -> Result<()> {
 }
 
 /// Runs the phases of a cell in this process.
-fn run_cell(cell: &Cell, told: &mut dyn FnMut(&Row) -> Result<()>) -> Result<()> {
+fn run_cell(cell: &Cell, report: &mut dyn FnMut(&Row) -> Result<()>) -> Result<()> {
     let engine = choose(peers::all(), std::slice::from_ref(&cell.engine))?.remove(0);
     let next_value = AtomicU64::new(0);
     let stores: [&[Phase]; 2] = [
@@ -232,7 +232,7 @@ fn run_cell(cell: &Cell, told: &mut dyn FnMut(&Row) -> Result<()>) -> Result<()>
         for &phase in phases {
             let measured = phase::run(&*store, phase, cell.size, &mut filled, &next_value, &meter)
                 .with_context(|| phase.name())?;
-            told(&Row { engine: cell.engine.clone(), times: cell.times, measured })?;
+            report(&Row { engine: cell.engine.clone(), times: cell.times, measured })?;
         }
         store.close()?;
         remove(&cell.dir)?;

@@ -2,7 +2,7 @@
 
 use super::rows::{Case, Group, Work};
 use anyhow::{Context, Result, bail};
-use azekura_lab::client::Manner;
+use azekura_lab::client::Mode;
 use azekura_lab::compare::check;
 use azekura_lab::phase::{self, End};
 use azekura_lab::tpcc::{Contest, contest};
@@ -75,11 +75,11 @@ impl Job {
     pub(super) fn run(
         &self,
         engines: &[Box<dyn Engine>],
-        told: &mut dyn FnMut(Sample) -> Result<()>,
+        report: &mut dyn FnMut(Sample) -> Result<()>,
     ) -> Result<()> {
         let engine = engines.first().context("no engine")?.as_ref();
         if self.group.is_tpcc() {
-            return if self.fill { Ok(()) } else { self.tpcc(&engines[..1], told) };
+            return if self.fill { Ok(()) } else { self.tpcc(&engines[..1], report) };
         }
         let (mut kept, mut loads) = (Vec::new(), Vec::new());
         for (at, case) in self.group.cases.iter().enumerate() {
@@ -102,7 +102,7 @@ impl Job {
                 for (at, case, workload) in &kept {
                     let sample = self.measure(store.as_ref(), workload, case, &population);
                     let sample = sample.with_context(|| format!("{}, {} threads", case.row, case.threads))?;
-                    told(Sample { case: *at, disk_bytes: prepare::disk_bytes(&store_dir)?, ..sample })?;
+                    report(Sample { case: *at, disk_bytes: prepare::disk_bytes(&store_dir)?, ..sample })?;
                 }
                 store.close()?;
                 prepare::sync_files(&store_dir)?;
@@ -114,7 +114,7 @@ impl Job {
         }
         for (at, case, workload) in &loads {
             let sample = self.load(engine, workload, case);
-            told(Sample { case: *at, ..sample.with_context(|| case.row.clone())? })?;
+            report(Sample { case: *at, ..sample.with_context(|| case.row.clone())? })?;
         }
         Ok(())
     }
@@ -148,8 +148,8 @@ impl Job {
         let lanes = (0..case.threads as u64).map(|at| Lane::new(at, case.threads as u64));
         let mut streams: Vec<_> =
             lanes.map(|lane| workload.stream(population, lane, self.seed << 32)).collect();
-        let manner = Manner::of(workload, case.threads, Commit::Blocking);
-        let mut phase = |end| phase::run(store, &mut streams, manner, end, &mut |_, _| {});
+        let mode = Mode::of(workload, case.threads, Commit::Blocking);
+        let mut phase = |end| phase::run(store, &mut streams, mode, end, &mut |_, _| {});
         let end = if workload.is_load() {
             End::WithTheWork
         } else {
@@ -196,7 +196,7 @@ impl Job {
         Ok(sample)
     }
 
-    fn tpcc(&self, engines: &[Box<dyn Engine>], told: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()> {
+    fn tpcc(&self, engines: &[Box<dyn Engine>], report: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()> {
         let Some(Work::Tpcc { divisor }) = self.group.cases.first().map(|case| &case.work) else {
             bail!("a group of TPC-C without a case");
         };
@@ -217,7 +217,7 @@ impl Job {
         let outcome = contest(engines, &contested, &Progress::hidden(), &mut |_| {})?;
         for standing in outcome.standings {
             let case = self.group.cases.iter().position(|case| case.threads == standing.cell.threads);
-            told(Sample {
+            report(Sample {
                 case: case.context("a number of threads that is no case's")?,
                 unit: "transactions".to_owned(),
                 ops: standing.committed,

@@ -53,7 +53,7 @@ pub(crate) struct Table {
     /// Engines, or `all`; with --quick `all` leaves out variants of RocksDB and fjall
     #[arg(long, value_delimiter = ',', default_value = "all")]
     engines: Vec<String>,
-    /// Directory for the stores; they are removed afterwards
+    /// Directory for the stores; they are removed afterward
     #[arg(long, default_value = "azekura-lab-data")]
     dir: PathBuf,
     /// Revision of the measured source, for the report

@@ -33,7 +33,7 @@ const MARK: &str = "filled";
 /// keys.
 #[derive(Debug)]
 pub struct RespEngine {
-    doors: Doors,
+    gateways: Gateways,
     name: String,
     about: BTreeMap<String, String>,
     is_ordered: bool,
@@ -44,13 +44,13 @@ pub struct RespEngine {
 
 /// Addresses of a server or of several nodes of a cluster.
 #[derive(Clone, Debug)]
-struct Doors {
+struct Gateways {
     addresses: Vec<SocketAddr>,
     /// Number of sessions opened so far.
     sessions: Arc<AtomicUsize>,
 }
 
-impl Doors {
+impl Gateways {
     fn first(&self) -> Result<Connection, EngineError> {
         let none = || EngineError::failed("connecting", "no server address is given");
         connection(*self.addresses.first().ok_or_else(none)?)
@@ -61,7 +61,7 @@ impl Doors {
         // Relaxed: only the count itself matters.
         let session = self.sessions.fetch_add(1, Relaxed);
         match session.checked_rem(self.addresses.len()) {
-            Some(door) => connection(self.addresses[door]),
+            Some(gateway) => connection(self.addresses[gateway]),
             None => self.first(),
         }
     }
@@ -87,9 +87,9 @@ impl RespEngine {
     /// # Errors
     ///
     /// The first node cannot be reached, or requires a password.
-    pub fn connect_by(doors: &[SocketAddr], tag: &str) -> Result<Self, EngineError> {
-        let doors = Doors { addresses: doors.to_vec(), sessions: Arc::default() };
-        let mut connection = doors.first()?;
+    pub fn connect_by(gateways: &[SocketAddr], tag: &str) -> Result<Self, EngineError> {
+        let gateways = Gateways { addresses: gateways.to_vec(), sessions: Arc::default() };
+        let mut connection = gateways.first()?;
         let info: String = cmd("INFO").query(&mut connection).map_err(failed("asking the server"))?;
         let info: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();
         let settings: HashMap<String, String> = cmd("CONFIG")
@@ -105,24 +105,24 @@ impl RespEngine {
         let durability = settings.get("appendfsync").map_or("unknown", String::as_str);
         let about = BTreeMap::from([
             ("version".to_owned(), version.to_owned()),
-            ("address".to_owned(), doors.names()),
+            ("address".to_owned(), gateways.names()),
             ("appendfsync".to_owned(), durability.to_owned()),
         ]);
         let nodes = info.get("azekura_nodes").and_then(|nodes| nodes.parse().ok()).unwrap_or(1_u64);
         let is_cluster = nodes > 1;
         let name = if is_cluster {
-            format!("azekura-cluster-{nodes}-by-{}{tag}", doors.addresses.len())
+            format!("azekura-cluster-{nodes}-by-{}{tag}", gateways.addresses.len())
         } else {
             format!("{kind}-{durability}{tag}")
         };
-        Ok(Self { doors, name, about, is_ordered, is_cluster, is_ours: AtomicBool::new(false) })
+        Ok(Self { gateways, name, about, is_ordered, is_cluster, is_ours: AtomicBool::new(false) })
     }
 }
 
 impl Drop for RespEngine {
     fn drop(&mut self) {
         if *self.is_ours.get_mut()
-            && let Ok(mut connection) = self.doors.first()
+            && let Ok(mut connection) = self.gateways.first()
         {
             // `drop` cannot report an error.
             let _: RedisResult<()> = cmd("FLUSHALL").query(&mut connection);
@@ -164,7 +164,7 @@ impl Engine for RespEngine {
     }
 
     fn open(&self, dir: &Path, _: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
-        let mut connection = self.doors.first()?;
+        let mut connection = self.gateways.first()?;
         let mark = dir.join(MARK);
         if !mark.exists() {
             // Relaxed: stores are opened one after another, by one thread.
@@ -173,7 +173,7 @@ impl Engine for RespEngine {
                 if keys > 0 {
                     let why = format!(
                         "the server at {} holds {keys} keys; give one that is empty",
-                        self.doors.names()
+                        self.gateways.names()
                     );
                     return Err(EngineError::failed("opening", why));
                 }
@@ -182,21 +182,25 @@ impl Engine for RespEngine {
             let () = cmd("FLUSHALL").query(&mut connection).map_err(failed("emptying the server"))?;
             std::fs::write(&mark, b"").map_err(|error| EngineError::failed("marking the store", error))?;
         }
-        let Self { doors, is_ordered, is_cluster, .. } = self;
-        Ok(Box::new(RespStore { doors: doors.clone(), is_ordered: *is_ordered, is_cluster: *is_cluster }))
+        let Self { gateways, is_ordered, is_cluster, .. } = self;
+        Ok(Box::new(RespStore {
+            gateways: gateways.clone(),
+            is_ordered: *is_ordered,
+            is_cluster: *is_cluster,
+        }))
     }
 }
 
 struct RespStore {
-    doors: Doors,
+    gateways: Gateways,
     is_ordered: bool,
     is_cluster: bool,
 }
 
 impl Store for RespStore {
     fn session(&self) -> Result<Box<dyn Session + '_>, EngineError> {
-        let Self { doors, is_ordered, is_cluster } = self;
-        let connection = doors.next()?;
+        let Self { gateways, is_ordered, is_cluster } = self;
+        let connection = gateways.next()?;
         Ok(Box::new(RespSession { connection, is_ordered: *is_ordered, is_cluster: *is_cluster }))
     }
 

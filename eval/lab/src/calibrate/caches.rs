@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_says_of_a_cache_is_understood_and_nonsense_is_none() {
+    fn cache_descriptions_of_the_system_are_parsed_or_refused() {
         let cache = |kind: &str, size: &str| {
             let (kind, size) = (kind.to_owned(), size.to_owned());
             parsed(move |name| match name {

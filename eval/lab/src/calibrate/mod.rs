@@ -203,7 +203,7 @@ mod tests {
     use runs::Run;
 
     #[test]
-    fn what_was_measured_is_simulated_again_and_the_real_runs_stay() {
+    fn measured_cells_are_simulated_again_and_real_runs_are_kept() {
         // These rates are slower than a simulation without a gap, and within the range of the fit.
         let real = |subject| {
             let value = if subject == Subject::Cache { 2e6 } else { 2e5 };

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_more_or_less_agrees_and_more_than_that_does_not() {
+    fn a_difference_of_up_to_a_quarter_agrees() {
         for (simulated, agrees) in [(740.0, false), (750.0, true), (1250.0, true), (1260.0, false)] {
             assert_eq!(compared(simulated, 0.0).agrees(), agrees, "{simulated}");
         }

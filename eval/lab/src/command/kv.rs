@@ -113,16 +113,16 @@ pub(super) struct Kv {
 
     /// Instead of a store in this process, measure servers that speak RESP: `azekura serve`, redis-server.
     /// Name several nodes of a cluster as ADDRESS+ADDRESS. The servers must be empty, and are emptied
-    /// afterwards. YCSB-E and scans from the middle need `AZ.RANGE`
+    /// afterward. YCSB-E and scans from the middle need `AZ.RANGE`
     #[arg(
         long,
         value_name = "ADDRESS",
-        value_delimiter = ',', value_parser = doors,
+        value_delimiter = ',', value_parser = gateways,
         conflicts_with = "in_flight"
     )]
-    resp: Vec<Doors>,
+    resp: Vec<Gateways>,
 
-    /// Directory for the stores, which are removed afterwards [default: a temporary one]. Its disk determines
+    /// Directory for the stores, which are removed afterward [default: a temporary one]. Its disk determines
     /// the speed of durable commits
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -141,13 +141,13 @@ pub(super) struct Kv {
 
 /// Addresses of a server, or of several nodes of a cluster.
 #[derive(Clone, Debug)]
-struct Doors(Vec<SocketAddr>);
+struct Gateways(Vec<SocketAddr>);
 
 /// Parses addresses that are separated by `+`.
-fn doors(text: &str) -> Result<Doors, String> {
+fn gateways(text: &str) -> Result<Gateways, String> {
     let address =
         |text: &str| text.parse().map_err(|_| format!("{text:?} is no address such as 127.0.0.1:6379"));
-    text.split('+').map(address).collect::<Result<_, _>>().map(Doors)
+    text.split('+').map(address).collect::<Result<_, _>>().map(Gateways)
 }
 
 impl Kv {
@@ -197,10 +197,10 @@ impl Kv {
             return Ok(ours.flatten().collect());
         }
         let mut engines: Vec<Box<dyn Engine>> = Vec::new();
-        for Doors(doors) in &self.resp {
-            let address = doors[0];
+        for Gateways(gateways) in &self.resp {
+            let address = gateways[0];
             let connect = |tag: &str| {
-                RespEngine::connect_by(doors, tag).with_context(|| format!("no server at {address}"))
+                RespEngine::connect_by(gateways, tag).with_context(|| format!("no server at {address}"))
             };
             let engine = connect("")?;
             let is_namesake = engines.iter().any(|other| other.name() == engine.name());

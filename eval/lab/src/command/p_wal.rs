@@ -32,7 +32,7 @@ Parts: device (Fig. 3), lone (a committer alone), log (Figs 7 to 10, 13), client
 (that wait for each commit), store, tpcc (Figs 11, 12, 14), long (Fig. 15),
 restart (section 4). At the end the goals that these parts tell about, and
 whether each is reached.
-Modelled devices take real time; what the processors do not manage in time
+Modeled devices take real time; what the processors do not manage in time
 counts too. The real device is written: some GiB in all, removed at the end.";
 
 /// Compare the parallel log with its variants: P-WAL's evaluation
@@ -110,7 +110,7 @@ impl PWal {
     fn simulated(&self, workers: usize) -> Result<Simulated> {
         let model = |choice: &Choice| match choice {
             Choice::Model(model) => Ok(*model),
-            Choice::Real => bail!("a simulated machine has modelled devices only: leave out --device real"),
+            Choice::Real => bail!("a simulated machine has modeled devices only: leave out --device real"),
         };
         let lab = if self.quick { Simulated::new(workers) } else { Simulated::on_parallel_devices(workers) };
         if self.device.is_empty() {

@@ -87,7 +87,7 @@ pub(super) struct Tpcc {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Directory for the store, which is removed afterwards [default: a temporary one]
+    /// Directory for the store, which is removed afterward [default: a temporary one]
     #[arg(long)]
     dir: Option<PathBuf>,
 

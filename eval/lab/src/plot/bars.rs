@@ -1,6 +1,6 @@
 //! Stacked horizontal bars, as an SVG document.
 
-use super::svg::{COLOURS, escape, text};
+use super::svg::{COLORS, escape, text};
 use std::fmt::Write;
 
 /// A chart of stacked bars.
@@ -46,7 +46,7 @@ impl Bars {
                     out,
                     "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"20\" \
                      fill=\"{}\"><title>{}: {value:.3}</title></rect>",
-                    colour(&names, name),
+                    color(&names, name),
                     escape(name)
                 );
                 x += width;
@@ -58,7 +58,7 @@ impl Bars {
             let _ = writeln!(
                 out,
                 "<rect x=\"{LEFT}\" y=\"{y:.1}\" width=\"12\" height=\"12\" fill=\"{}\"/>",
-                colour(&names, name)
+                color(&names, name)
             );
             text(&mut out, LEFT + 18.0, y + 10.0, "start", name);
         }
@@ -86,9 +86,9 @@ impl Stack {
     }
 }
 
-fn colour(names: &[&str], name: &str) -> &'static str {
+fn color(names: &[&str], name: &str) -> &'static str {
     let at = names.iter().position(|n| *n == name).unwrap_or(0);
-    COLOURS[at % COLOURS.len()]
+    COLORS[at % COLORS.len()]
 }
 
 #[cfg(test)]
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_name_has_one_colour_and_one_line_in_the_legend() {
+    fn one_name_has_one_color_and_one_line_in_the_legend() {
         let stack = |name: &str, parts: &[(&str, f64)]| Stack {
             name: name.into(),
             parts: parts.iter().map(|(n, v)| ((*n).to_owned(), *v)).collect(),

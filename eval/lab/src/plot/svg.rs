@@ -25,7 +25,7 @@ const BOTTOM: f64 = 45.0;
 
 /// Colors that people with the usual kinds of color blindness can distinguish (Okabe and Ito's palette).
 /// Lines also differ in their dashes.
-pub(super) const COLOURS: [&str; 8] =
+pub(super) const COLORS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8a8a00"];
 
 impl Chart {
@@ -66,20 +66,20 @@ impl Chart {
     }
 
     fn line(&self, out: &mut String, at: usize, line: &Line) {
-        let colour = COLOURS[at % COLOURS.len()];
-        let dash = ["", "6 3", "2 3"][at / COLOURS.len() % 3];
+        let color = COLORS[at % COLORS.len()];
+        let dash = ["", "6 3", "2 3"][at / COLORS.len() % 3];
         let points: Vec<String> =
             line.points.iter().map(|&(t, rate)| format!("{:.1},{:.1}", self.x(t), self.y(rate))).collect();
         let _ = writeln!(
             out,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" \
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2\" \
              stroke-dasharray=\"{dash}\"/>",
             points.join(" ")
         );
         for &(threads, rate) in &line.points {
             let _ = writeln!(
                 out,
-                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{colour}\"><title>{}, {threads} {}: \
+                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{color}\"><title>{}, {threads} {}: \
                  {}</title></circle>",
                 self.x(threads),
                 self.y(rate),
@@ -93,7 +93,7 @@ impl Chart {
         let x = WIDTH - RIGHT + 15.0;
         let _ = writeln!(
             out,
-            "<path d=\"M{x} {y:.1}h22\" stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dash}\"/>"
+            "<path d=\"M{x} {y:.1}h22\" stroke=\"{color}\" stroke-width=\"2\" stroke-dasharray=\"{dash}\"/>"
         );
         text(out, x + 28.0, y + 4.0, "start", &line.name);
     }

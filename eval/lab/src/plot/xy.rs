@@ -1,6 +1,6 @@
 //! A chart of curves over a number, as an SVG document: both axes linear, from zero.
 
-use super::svg::{COLOURS, escape, text, tick_step};
+use super::svg::{COLORS, escape, text, tick_step};
 use crate::table::short;
 use std::fmt::Write;
 
@@ -75,18 +75,18 @@ fn ticks((step, end): (f64, f64)) -> impl Iterator<Item = f64> {
 
 impl Curve {
     fn render(&self, out: &mut String, at: usize, place: impl Fn(f64, f64) -> (f64, f64)) {
-        let colour = COLOURS[at % COLOURS.len()];
+        let color = COLORS[at % COLORS.len()];
         let points: Vec<(f64, f64)> = self.points.iter().map(|p| place(p.0, p.1)).collect();
         let joined: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let _ = writeln!(
             out,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2\"/>",
             joined.join(" ")
         );
         for ((x, y), (.., note)) in points.iter().zip(&self.points) {
             let _ = writeln!(
                 out,
-                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"><title>{}, \
+                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{color}\"><title>{}, \
                  {}</title></circle>",
                 escape(&self.name),
                 escape(note)
@@ -94,7 +94,7 @@ impl Curve {
         }
         let y = TOP + 8.0 + 18.0 * at as f64;
         let x = WIDTH - RIGHT + 15.0;
-        let _ = writeln!(out, "<path d=\"M{x} {y:.1}h22\" stroke=\"{colour}\" stroke-width=\"2\"/>");
+        let _ = writeln!(out, "<path d=\"M{x} {y:.1}h22\" stroke=\"{color}\" stroke-width=\"2\"/>");
         text(out, x + 28.0, y + 4.0, "start", &self.name);
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::adapter::azekura::{AzekuraEngine, session, snapshot_session};
-use crate::client::{self, Manner};
+use crate::client::{self, Mode};
 use crate::engine::{Engine, EngineSettings, Session};
 use crate::error::BenchError;
 use crate::progress::Progress;
@@ -52,7 +52,7 @@ type Sessions = fn(&Database) -> Box<dyn Session + '_>;
 
 /// A client with its work.
 pub(super) enum Client {
-    Kv(Box<Stream>, Manner, Sessions),
+    Kv(Box<Stream>, Mode, Sessions),
     Tpcc(Box<Terminal>, usize),
 }
 
@@ -154,7 +154,7 @@ impl Work {
             }
             None => {
                 let workload = self.workload();
-                let manner = Manner {
+                let mode = Mode {
                     whole_transactions: true,
                     appends: false,
                     value_bytes: workload.value_bytes(),
@@ -165,7 +165,7 @@ impl Work {
                     Self::SnapshotReads | Self::SnapshotMix => snapshot_session,
                     Self::Reads | Self::U1 | Self::Tpcc => session,
                 };
-                Client::Kv(Box::new(workload.stream(population, lane, seed)), manner, sessions)
+                Client::Kv(Box::new(workload.stream(population, lane, seed)), mode, sessions)
             }
         }
     }
@@ -179,8 +179,8 @@ impl Client {
     /// Runs transactions until `go_on`, which is called once for each transaction, returns `false`.
     pub(super) fn run(self, db: &Database, mut go_on: impl FnMut() -> bool) -> Result<(), BenchError> {
         match self {
-            Self::Kv(mut stream, manner, sessions) => {
-                client::run(&mut *sessions(db), &mut stream, manner, |_| go_on()).map(drop)
+            Self::Kv(mut stream, mode, sessions) => {
+                client::run(&mut *sessions(db), &mut stream, mode, |_| go_on()).map(drop)
             }
             Self::Tpcc(mut terminal, window) => {
                 tpcc::client::run(db, &mut terminal, Some(window), go_on).map(drop)

@@ -136,7 +136,7 @@ mod tests {
     use crate::settings::hash;
 
     #[test]
-    fn what_is_in_flight_is_shared_by_the_threads() {
+    fn the_commits_in_flight_are_divided_among_the_threads() {
         let plan = Plan { threads: 4, in_flight: Some(64), ..Plan::in_dir("x") };
         assert_eq!((plan.window(), plan.all_in_flight(), plan.commit_word()), (Some(16), 64, "pipelined"));
         let blocking = Plan { in_flight: None, ..plan.clone() };
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_the_figures_changes_the_hash_and_nothing_else_does() {
+    fn only_settings_that_change_the_figures_change_the_hash() {
         let plan = Plan::in_dir("a");
         let base = hash(&plan.settings(0));
         let others = [

@@ -80,7 +80,7 @@ fn the_table_says_what_the_figures_are_and_what_they_are_not() {
 }
 
 #[test]
-fn a_kept_store_is_gone_on_with_and_one_of_another_size_is_refused() {
+fn a_kept_store_is_reused_and_one_of_another_size_is_refused() {
     let scratch = Scratch::new();
     let keep = ["--dir", "stores", "--keep", "--seconds", "0.1", "--threads", "2", "--json"];
     let first = report(&tpcc(&scratch, &keep));

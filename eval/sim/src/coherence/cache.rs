@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_recently_used_line_of_a_set_makes_room() {
+    fn the_least_recently_used_line_of_a_set_is_evicted() {
         let mut cache = Cache::new(4, 2); // two sets
         assert!(!cache.touch(0) && !cache.touch(2) && cache.touch(0));
         assert!(!cache.touch(4), "2 goes");

@@ -56,8 +56,8 @@ impl World {
             // A woken thread goes before a computing one. The thread on its processor gives way `busy` later,
             // or when it has had the processor for the undisturbed time.
             Wish::Waits { instead_of: Some(busy) } => {
-                let (busy, told) = (&mut self.threads[busy], at + wake.map_or(0, |wake| wake.busy));
-                busy.slice_end = busy.slice_end.min(told.max(busy.since + self.undisturbed));
+                let (busy, noticed) = (&mut self.threads[busy], at + wake.map_or(0, |wake| wake.busy));
+                busy.slice_end = busy.slice_end.min(noticed.max(busy.since + self.undisturbed));
                 busy.lost = self.interrupt;
             }
             Wish::Waits { instead_of: None } => {}

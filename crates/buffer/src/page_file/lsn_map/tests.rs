@@ -244,7 +244,7 @@ fn an_outdated_page_is_repaired_from_a_copy_that_counts() {
 }
 
 #[test]
-fn a_full_disk_is_no_failure_and_the_bounds_are_written_later() {
+fn on_a_full_disk_the_bounds_stay_in_memory_and_are_written_later() {
     for kind in [FailKind::NoSpace, FailKind::Quota] {
         let fs = FaultFs::new();
         let file = open(&fs, 0);
@@ -261,7 +261,7 @@ fn a_full_disk_is_no_failure_and_the_bounds_are_written_later() {
 }
 
 #[test]
-fn a_failed_write_of_the_map_fails_the_checkpoint_and_the_next_one_makes_up_for_it() {
+fn a_failed_write_of_the_map_fails_the_checkpoint_and_the_next_one_repeats_it() {
     for failing in 3..=6 {
         let fs = FaultFs::new();
         let file = open(&fs, 0);

@@ -248,7 +248,7 @@ impl ClusterDirectory {
                 return Ok(None);
             }
             if began.elapsed() > TIMEOUT {
-                return Ok(Some(format!("it has not heard from all other nodes within {TIMEOUT:?}")));
+                return Ok(Some(format!("some other nodes did not answer it within {TIMEOUT:?}")));
             }
             std::thread::sleep(Duration::from_millis(20));
         }

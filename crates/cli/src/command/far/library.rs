@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_is_put_once_and_anew_if_it_was_changed() {
+    fn the_library_is_installed_once_and_again_after_a_change() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("a/b");
         let path = put_in(&place).unwrap();

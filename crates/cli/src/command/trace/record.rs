@@ -42,7 +42,7 @@ pub(super) struct Record {
     #[arg(long, value_name = "S", default_value = "0", value_parser = seconds)]
     delay: Duration,
 
-    /// Seconds to record; the program continues afterwards
+    /// Seconds to record; the program continues afterward
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<Duration>,
 

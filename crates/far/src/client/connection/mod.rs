@@ -124,7 +124,7 @@ impl Replica for Connection {
             return Err(run);
         }
         queues.take(run);
-        // A writer that is sending checks the queues again afterwards.
+        // A writer that is sending checks the queues again afterward.
         let wakes = queues.writing.is_none() && !queues.at_once(|bytes| self.shared.send_some(bytes));
         drop(queues);
         if wakes {

@@ -159,7 +159,7 @@ impl Shared {
         let header = Header::decode(&head).map_err(|error| End::ProtocolViolation(error.to_string()))?;
         let mut queues = self.lock();
         let pending = queues.answered(header.tag);
-        // The window may have been full. A writer that is sending checks the queues again afterwards.
+        // The window may have been full. A writer that is sending checks the queues again afterward.
         let wakes = queues.writing.is_none() && queues.has_more();
         drop(queues);
         if wakes {

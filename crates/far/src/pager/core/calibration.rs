@@ -3,7 +3,7 @@
 //!
 //! The pager clears the reference bit of the first page. Another thread then accesses the page and measures
 //! how long it waits. This is repeated several times. A simple policy replaces the region's policy during the
-//! measurement. The policy and the counters are restored afterwards.
+//! measurement. The policy and the counters are restored afterward.
 
 use super::open::Open;
 use super::{Core, Meter};
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_lap_in_the_way_of_something_else_does_not_count() {
+    fn one_disturbed_lap_does_not_count() {
         let lap = |cleared_ns, answer_ns, whole_ns| Lap { cleared_ns, answer_ns, whole_ns };
         let mut laps =
             [lap(5, 10, 40), lap(900_000, 10, 45), lap(6, 800_000, 900_000), lap(5, 12, 41), lap(7, 10, 42)];

@@ -142,7 +142,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn each_fault_is_charged_its_way_and_the_program_has_what_is_left() {
+    fn fault_costs_are_charged_by_kind_and_the_rest_to_the_program() {
         let way = 1e6;
         let mut meter =
             Meter { began: Instant::now() - Duration::from_secs(10), ..Meter::calibrated(way, 77.0) };
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn one_swap_in_the_way_of_something_else_is_no_price() {
+    fn one_disturbed_page_in_does_not_change_the_cost() {
         let mut meter = Meter::calibrated(1e6, 77.0);
         assert_eq!(meter.spent().swap_price_ns, 0.0);
         let mut come = |ms| meter.came(Instant::now() - Duration::from_millis(ms));

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_come_ahead_of_need_or_are_empty_are_no_misses() {
+    fn prefetched_and_empty_pages_are_no_misses() {
         let mut curve = MissCurve::new(64);
         (0..10).for_each(|page| curve.left(page));
         (0..9).for_each(|page| curve.forget(page));

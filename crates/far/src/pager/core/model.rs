@@ -465,7 +465,7 @@ fn without_a_second_copy_the_program_is_stopped_before_it_reads_a_wrong_byte() {
 }
 
 #[test]
-fn what_was_fetched_ahead_is_sent_again_before_it_is_dropped_if_its_other_copy_was_lost() {
+fn a_prefetched_page_is_sent_again_before_a_drop_if_its_copy_was_lost() {
     let mut seen = 0;
     for seed in 0..6000 {
         let mut world = World::new(seed, Care::Copies);

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stream_came_to_is_known_by_runs_and_the_rest_page_by_page() {
+    fn pages_of_a_stream_are_kept_as_runs_and_others_singly() {
         let upwards: Vec<u32> = (0..12).collect();
         let lead = |page: u32| if page < 4 { page } else { page / 4 * 4 };
         assert_eq!(first_leads(&upwards), upwards.iter().map(|&page| (page, lead(page))).collect::<Vec<_>>());

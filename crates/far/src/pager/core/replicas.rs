@@ -131,7 +131,7 @@ impl Core {
             }
             let takers = self.live & !self.full & !holders & self.all_servers();
             // Making a frame free may page out a page, so the condition for one more page-out is checked
-            // afterwards.
+            // afterward.
             let possible = takers != 0 && self.make_frame_free(None) && self.may_leave();
             if !possible || !matches!(self.pages[page as usize].state, State::Away) {
                 self.wants_copy(page);

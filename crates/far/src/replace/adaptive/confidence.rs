@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_holds_after_two_dozen_cases_that_bore_it_out_and_as_long_as_most_do() {
+    fn confidence_holds_after_22_right_predictions_while_most_are_right() {
         let mut confidence = Confidence::NONE;
         let needed = (1..100).find(|_| {
             confidence.learn(true);
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn an_even_one_holds_until_it_is_wrong() {
+    fn even_confidence_holds_until_a_wrong_prediction() {
         let mut confidence = Confidence::EVEN;
         assert!(confidence.holds());
         confidence.learn(false);

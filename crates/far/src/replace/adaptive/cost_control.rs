@@ -245,14 +245,14 @@ mod tests {
     }
 
     #[test]
-    fn where_swaps_are_dear_it_looks_as_soon_as_it_knows_and_goes_on() {
+    fn with_costly_page_ins_clearing_starts_at_once_and_continues() {
         let (mut cost_control, mut spent) = new();
         let dear = World { swap: 1000.0, bit: 20.0, between: [500.0; 2] };
         assert_eq!(run(&mut cost_control, &mut spent, &dear, 10_000), 10_000 - FIRST as u32);
     }
 
     #[test]
-    fn a_swap_pays_for_many_clearings_or_for_a_few_as_long_as_they_save_something() {
+    fn a_page_in_allows_many_or_few_clearings_while_they_save_misses() {
         // Cost of a swap in bits, and the resulting budget if clearing helps and if it does not.
         for (bits, helped, in_vain) in
             [(35.0, MANY, MANY), (32.0, MANY, MANY), (30.0, FEW, 0), (16.0, FEW, 0), (15.0, 0, 0)]
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn cheap_bits_that_become_dear_are_cleared_for_a_few_hundred_pages_more_however_many_frames_there_are() {
+    fn after_a_cost_rise_bits_are_cleared_for_a_few_hundred_pages() {
         let (mut cost_control, mut spent) =
             (CostControl::new(Shape { pages: 100_000, frames: 50_000 }), Spent::default());
         let runs = World { swap: 1000.0, bit: 20.0, between: [500.0; 2] };
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_of_clearings_that_were_saved_up_is_no_sign_that_they_are_dear() {
+    fn a_burst_of_deferred_clearings_does_not_raise_their_cost() {
         let (mut cost_control, mut spent) = new();
         let dear = World { swap: 1000.0, bit: 20.0, between: [500.0; 2] };
         run(&mut cost_control, &mut spent, &dear, 1000);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_clearings_that_pay_become_many_when_swaps_become_dearer() {
+    fn few_useful_clearings_become_many_when_page_ins_cost_more() {
         let (mut cost_control, mut spent) = new();
         let mut at = |swap| {
             run(
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn where_looking_saves_nothing_it_costs_a_sixteenth_of_the_swaps_at_the_most() {
+    fn useless_clearing_costs_at_most_a_sixteenth_of_the_page_ins() {
         for swap in [10.0, 100.0, 300.0] {
             let (mut cost_control, mut spent) = new();
             let cheap = World { swap, bit: 20.0, between: [500.0; 2] };
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn trials_that_are_won_by_luck_are_paid_for_like_those_that_are_lost() {
+    fn trials_won_by_chance_cost_as_much_as_lost_ones() {
         let (mut cost_control, mut spent) = new();
         let world = |between| World { swap: 100.0, bit: 20.0, between: [500.0, between] };
         let mut looking = 0;
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_that_pays_is_found_by_a_trial_and_ends_when_it_does_not_pay_any_more() {
+    fn useful_clearing_is_found_by_a_trial_and_ends_when_useless() {
         let (mut cost_control, mut spent) = new();
         // A swap and its bits cost 1.6 swaps, but there are a quarter as many swaps.
         let pays = World { swap: 100.0, bit: 20.0, between: [500.0, 2000.0] };
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn when_swaps_become_dear_it_looks_and_when_they_become_cheap_it_stops() {
+    fn clearing_starts_with_costly_page_ins_and_ends_with_cheap_ones() {
         let (mut cost_control, mut spent) = new();
         let at = |swap| World { swap, bit: 20.0, between: [500.0; 2] };
         run(&mut cost_control, &mut spent, &at(100.0), 1000);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn first_touches_say_nothing_of_swaps() {
+    fn first_touches_do_not_change_the_page_in_cost() {
         let (mut cost_control, mut spent) = new();
         for _ in 0..1000 {
             // No page was swapped in yet, but many pages were paged out.

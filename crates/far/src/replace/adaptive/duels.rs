@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rival_that_never_returns_decides_against_each_page_that_does() {
+    fn predictions_lose_if_their_victims_are_used_and_the_oldest_is_not() {
         // Predictions evict one page after the other, each page returns, and the oldest page is never used.
         let mut uses = Uses::new();
         for page in 0..20 {

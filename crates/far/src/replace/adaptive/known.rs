@@ -62,7 +62,7 @@ impl Known {
                 Some(due.min(now + (now - reuse_history.last_touch())))
             }
             Some(due) => Some(due),
-            None => self.next_use_by_neighbours(page, now),
+            None => self.next_use_by_neighbors(page, now),
         }
     }
 
@@ -70,12 +70,12 @@ impl Known {
     /// nearest suitable page. Pages at distance one, two, four and so on to either side are examined. A page
     /// is suitable if it was used after this page and its interval is not over for this page; of two, the
     /// page used last counts. So the pages ahead of a sweep are expected in the order of the sweep.
-    fn next_use_by_neighbours(&self, page: PageNo, now: u64) -> Option<u64> {
+    fn next_use_by_neighbors(&self, page: PageNo, now: u64) -> Option<u64> {
         let last = self.reuse_history(page).last_touch();
         let says = |at: usize| {
-            let neighbour = self.histories.get(at).filter(|neighbour| neighbour.last_touch() > last)?;
-            let due = last + neighbour.latest()?;
-            (due > now).then_some((neighbour.last_touch(), due))
+            let neighbor = self.histories.get(at).filter(|neighbor| neighbor.last_touch() > last)?;
+            let due = last + neighbor.latest()?;
+            (due > now).then_some((neighbor.last_touch(), due))
         };
         let steps = std::iter::successors(Some(1), |step| Some(2 * step));
         let mut nearest = steps.take_while(|&step| step < self.histories.len()).filter_map(|step| {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_sweep_has_not_reached_yet_is_expected_in_its_order_by_what_it_passed() {
+    fn pages_ahead_of_a_sweep_are_expected_in_its_order() {
         // The pages are written one after the other, then read in the same order up to page 20.
         for upward in [true, false] {
             let mut known = new();
@@ -147,24 +147,24 @@ mod tests {
     }
 
     #[test]
-    fn only_a_neighbour_that_was_used_since_and_waited_longer_says_something() {
+    fn only_an_older_neighbor_with_a_later_use_is_a_precedent() {
         let mut known = new();
         touch(&mut known, 10, 1);
         touch(&mut known, 10, 101);
         touch(&mut known, 11, 102);
-        assert_eq!(known.next_use(PageNo(11), 110), None, "the neighbour's use was earlier");
+        assert_eq!(known.next_use(PageNo(11), 110), None, "the neighbor's use was earlier");
         touch(&mut known, 13, 90);
         touch(&mut known, 12, 120);
         touch(&mut known, 12, 150);
-        assert_eq!(known.next_use(PageNo(11), 131), Some(132), "as long as the neighbour at 12");
-        assert_eq!(known.next_use(PageNo(11), 132), None, "longer than any neighbour waited");
+        assert_eq!(known.next_use(PageNo(11), 131), Some(132), "as long as the neighbor at 12");
+        assert_eq!(known.next_use(PageNo(11), 132), None, "longer than any neighbor waited");
         touch(&mut known, 9, 1);
         touch(&mut known, 9, 301);
         assert_eq!(known.next_use(PageNo(11), 310), Some(402), "two below");
     }
 
     #[test]
-    fn a_single_interval_counts_for_no_more_than_the_time_since_until_those_of_others_were_borne_out() {
+    fn a_single_interval_is_capped_by_its_age_until_others_were_confirmed() {
         let mut known = new();
         touch(&mut known, 500, 1);
         touch(&mut known, 500, 201);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn where_forecasts_prove_wrong_the_oldest_leaves_but_for_a_single_interval() {
+    fn after_wrong_forecasts_the_oldest_page_is_evicted() {
         let mut known = new();
         touch(&mut known, 5, 1);
         [2, 102].into_iter().for_each(|at| touch(&mut known, 6, at));

@@ -44,7 +44,7 @@
 //! chance decides or a phase ends before enough is learned; recursion that halves its data (a transposition:
 //! 1.4 times the swaps of U-Clock). The constants belong to the method, not to a program. They were chosen on
 //! the evaluation's own programs (sizes S and W, pages of 4 KiB) and six others. `eval/results` has some
-//! programs that were replayed afterwards.
+//! programs that were replayed afterward.
 
 mod confidence;
 pub mod cost_control;
@@ -54,7 +54,7 @@ pub mod reuse_history;
 mod roll;
 pub mod watch;
 
-use super::rng::{Lots, Urn};
+use super::rng::{Reservoir, Rng};
 use super::{Access, AccessBits, PageNo, Replacement, Shape, SwapInHistory};
 use cost_control::CostControl;
 use known::Known;
@@ -73,7 +73,7 @@ pub struct Adaptive {
     blind: SwapInHistory,
     known: Known,
     watch: Watch,
-    lots: Lots,
+    rng: Rng,
     /// Candidates for the current victim.
     shown: Vec<PageNo>,
     /// The last victim, if it has not left since.
@@ -91,7 +91,7 @@ impl Adaptive {
             blind: SwapInHistory::new(shape),
             known: Known::new(shape, watch.first_patience()),
             watch,
-            lots: Lots::new(seed),
+            rng: Rng::new(seed),
             shown: Vec::with_capacity(LOOKED_AT),
             chosen: None,
             now: 0,
@@ -110,17 +110,17 @@ impl Adaptive {
     /// if predictions prove wrong, or a page without a prediction. If all bits are set, chooses the page with
     /// the oldest last use.
     fn choose(&mut self) -> PageNo {
-        let Self { known, shown, lots, now, .. } = self;
-        known.idle.show(LOOKED_AT, lots, shown);
+        let Self { known, shown, rng, now, .. } = self;
+        known.idle.show(LOOKED_AT, rng, shown);
         if shown.is_empty() {
-            known.resident.show(LOOKED_AT, lots, shown);
+            known.resident.show(LOOKED_AT, rng, shown);
             return known.oldest(shown);
         }
-        let (mut farthest, mut unknown) = (None, Urn::default());
+        let (mut farthest, mut unknown) = (None, Reservoir::default());
         for &page in shown.iter() {
             match known.next_use(page, *now) {
                 Some(at) => farthest = farthest.max(Some((at - *now, page))),
-                None => unknown.show(page, lots),
+                None => unknown.show(page, rng),
             }
         }
         let unknown = unknown.chosen().map(|page| (*now - known.reuse_history(page).last_touch(), page));
@@ -176,7 +176,7 @@ impl Replacement for Adaptive {
 #[cfg(test)]
 mod tests {
     use crate::replace::replay::{Costs, Trace, optimal_swap_ins, replay};
-    use crate::replace::rng::Lots;
+    use crate::replace::rng::Rng;
     use crate::replace::{Access, AccessBits, Adaptive, PageNo, Policy, Replacement, Shape, Spent};
 
     /// Bits that are always clear and cost nothing.
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_whose_bit_another_one_had_is_used_once_however_often_that_is_told() {
+    fn repeated_reports_of_a_clear_bit_count_as_one_use() {
         let mut adaptive = Adaptive::new(Shape { pages: 10, frames: 5 }, 1);
         adaptive.page_in(PageNo(3), Access::Read, &mut Bits);
         let now = adaptive.now;
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rounds_of_a_sweep_do_not_throw_out_what_comes_next() {
+    fn the_first_rounds_of_a_sweep_keep_the_next_pages() {
         // The first two rounds have no history. The page that is unused for longest is needed next, so
         // evicting by age would page each page in again.
         for (pages, frames) in [(400, 200), (400, 300), (2000, 1500)] {
@@ -274,14 +274,14 @@ mod tests {
     }
 
     #[test]
-    fn it_follows_a_program_that_changes_its_ways() {
+    fn the_policy_adapts_to_a_program_that_changes_its_pattern() {
         // Sweeps, then random accesses of which nine in ten touch a tenth of the pages, then sweeps again.
-        let mut lots = Lots::new(3);
+        let mut rng = Rng::new(3);
         let mut trace = Trace::new(1);
         for touch in 0..60_000 {
             let page = match touch / 20_000 {
-                1 if lots.below(10) > 0 => lots.below(100),
-                1 => lots.below(1000),
+                1 if rng.below(10) > 0 => rng.below(100),
+                1 => rng.below(1000),
                 _ => touch % 1000,
             };
             trace.touch(PageNo(page), Access::Read);

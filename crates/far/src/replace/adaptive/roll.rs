@@ -1,7 +1,7 @@
 //! A set of pages with random draws and iteration. The cost of these operations does not depend on the size
 //! of the region.
 
-use crate::replace::rng::Lots;
+use crate::replace::rng::Rng;
 use crate::replace::{PageNo, Shape};
 
 /// A set of pages in no order, of fixed size. Allocates nothing after its construction.
@@ -45,12 +45,12 @@ impl Roll {
 
     /// Writes all pages of the set to `shown`. If there are more than `most`, draws that many at random, with
     /// replacement.
-    pub(super) fn show(&self, most: usize, lots: &mut Lots, shown: &mut Vec<PageNo>) {
+    pub(super) fn show(&self, most: usize, rng: &mut Rng, shown: &mut Vec<PageNo>) {
         shown.clear();
         if self.pages.len() <= most {
             shown.extend(&self.pages);
         } else {
-            let drawn = (0..most).map(|_| self.pages[lots.below(self.pages.len() as u32) as usize]);
+            let drawn = (0..most).map(|_| self.pages[rng.below(self.pages.len() as u32) as usize]);
             shown.extend(drawn);
         }
     }
@@ -69,11 +69,11 @@ mod tests {
     const SHAPE: Shape = Shape { pages: 100, frames: 40 };
 
     #[test]
-    fn it_has_what_was_put_in_and_not_taken_out() {
-        let (mut roll, mut plain, mut lots) = (Roll::new(SHAPE), BTreeSet::new(), Lots::new(5));
+    fn a_set_has_the_added_and_not_removed_pages() {
+        let (mut roll, mut plain, mut rng) = (Roll::new(SHAPE), BTreeSet::new(), Rng::new(5));
         for _ in 0..5000 {
-            let page = PageNo(lots.below(SHAPE.pages));
-            if plain.len() < 40 && lots.below(2) == 0 {
+            let page = PageNo(rng.below(SHAPE.pages));
+            if plain.len() < 40 && rng.below(2) == 0 {
                 roll.insert(page);
                 plain.insert(page);
             } else {
@@ -81,7 +81,7 @@ mod tests {
                 plain.remove(&page);
             }
             let mut shown = Vec::new();
-            roll.show(40, &mut lots, &mut shown);
+            roll.show(40, &mut rng, &mut shown);
             assert_eq!((shown.len(), shown.into_iter().collect()), (plain.len(), plain.clone()));
             assert_eq!(roll.another_than(page).is_some(), plain.iter().any(|&other| other != page));
         }
@@ -89,12 +89,12 @@ mod tests {
     }
 
     #[test]
-    fn of_many_so_many_are_drawn_each_with_the_same_chance() {
-        let (mut roll, mut lots, mut shown) = (Roll::new(SHAPE), Lots::new(1), Vec::new());
+    fn samples_of_a_set_are_uniform() {
+        let (mut roll, mut rng, mut shown) = (Roll::new(SHAPE), Rng::new(1), Vec::new());
         (0..40).for_each(|page| roll.insert(PageNo(page)));
         let mut drawn = [0_u32; 40];
         for _ in 0..10_000 {
-            roll.show(4, &mut lots, &mut shown);
+            roll.show(4, &mut rng, &mut shown);
             assert_eq!(shown.len(), 4);
             shown.iter().for_each(|page| drawn[page.index()] += 1);
         }

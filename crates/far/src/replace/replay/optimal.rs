@@ -47,7 +47,7 @@ fn next_touches(trace: &Trace) -> Vec<usize> {
 mod tests {
     use super::*;
     use crate::replace::PageNo;
-    use crate::replace::rng::Lots;
+    use crate::replace::rng::Rng;
 
     /// Computes the least number of swap-ins by trying every choice of victim.
     fn exhaustive(touches: &[u32], at: usize, resident: &mut Vec<u32>, seen: u32, frames: usize) -> u64 {
@@ -75,8 +75,8 @@ mod tests {
     #[test]
     fn no_choice_of_victims_is_better() {
         for seed in 0..300 {
-            let mut lots = Lots::new(seed);
-            let touches: Vec<u32> = (0..12).map(|_| lots.below(6)).collect();
+            let mut rng = Rng::new(seed);
+            let touches: Vec<u32> = (0..12).map(|_| rng.below(6)).collect();
             let trace = Trace::of_reads(touches.iter().map(|&page| PageNo(page)));
             for frames in 1..=3 {
                 let least = exhaustive(&touches, 0, &mut Vec::new(), 0, frames);

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn touches_come_back_by_epoch() {
+    fn touches_are_returned_by_epoch() {
         let mut trace = Trace::new(256);
         trace.touch(PageNo(3), Access::Write);
         trace.touch(PageNo(1), Access::Read);

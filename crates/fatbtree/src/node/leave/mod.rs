@@ -88,8 +88,8 @@ impl Leaving {
 
 impl Node {
     /// Leaves the cluster, while clients continue. Returns when the departure is decided. The other nodes are
-    /// notified afterward ([`uninformed`](Self::uninformed)), and then the node can be stopped. All nodes must
-    /// be reachable and must use the same version of the list of members.
+    /// notified afterward ([`uninformed`](Self::uninformed)), and then the node can be stopped. All nodes
+    /// must be reachable and must use the same version of the list of members.
     ///
     /// # Errors
     ///

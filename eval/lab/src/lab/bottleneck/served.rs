@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_weighs_what_its_pages_took_and_one_that_was_not_met_as_much_as_the_mean() {
+    fn a_kind_weighs_the_cost_of_its_pages_or_the_mean() {
         let [a, b] = [Served::default(), Served::default()];
         let [first, second, third] = [Interaction::ALL[0], Interaction::ALL[1], Interaction::ALL[2]];
         assert_eq!(weights([&a, &b]), [1.0; KINDS]);

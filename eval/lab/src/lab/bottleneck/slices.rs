@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_in_which_nothing_was_served_say_nothing() {
+    fn slices_without_requests_are_not_compared() {
         let mut spoiled = round();
         spoiled.blocks[3].with[1] = Slice { pages: 0.0, work: 0.0, ..slice(1.0) };
         let row = sliced_of(&[spoiled]);

@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_processes_of_a_program_say_is_added_up() {
+    fn statistics_of_the_processes_of_a_program_are_added() {
         let text = "{\"zero_fills\":7,\"swap_outs\":3}\nnothing of use\n{\"zero_fills\":5,\"swap_outs\":0}\n";
         assert_eq!(said(text), Said { pages_used: 12, pages_out: 3 });
     }

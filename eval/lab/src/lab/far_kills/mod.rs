@@ -299,14 +299,14 @@ fn watch(program: &mut Child, since: Instant) -> std::io::Result<Ended> {
 }
 
 fn judge(ended: &Ended, out: &str, error: &str) -> Outcome {
-    let told = error.lines().rev().find_map(|line| line.strip_prefix("azekura far memory: "));
+    let message = error.lines().rev().find_map(|line| line.strip_prefix("azekura far memory: "));
     match ended {
         Ended::Hangs => Outcome::Hangs,
         Ended::Well => match out.trim().strip_prefix("right ").and_then(|pause| pause.parse().ok()) {
             Some(pause_ms) => Outcome::Right { pause_ms },
             None => Outcome::Wrong { said: out.trim().to_owned() },
         },
-        Ended::Badly(after) => match told {
+        Ended::Badly(after) => match message {
             Some(why) if !error.contains("panicked") && !error.contains("wrong byte") => {
                 Outcome::Stopped { after_ms: after.as_secs_f64() * 1e3, why: why.to_owned() }
             }

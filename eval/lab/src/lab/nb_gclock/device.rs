@@ -110,7 +110,7 @@ fn whole(bytes: usize, read: io::Result<usize>) -> io::Result<()> {
 }
 
 impl Device {
-    fn told(&self, id: PageId, read: io::Result<()>) -> Result<(), StoreError> {
+    fn checked(&self, id: PageId, read: io::Result<()>) -> Result<(), StoreError> {
         read.map_err(|source| StoreError::Io {
             action: "read",
             path: self
@@ -126,7 +126,7 @@ impl Device {
 
 impl PageStore for Device {
     fn read_page(&self, id: PageId, out: &mut [u8]) -> Result<(), StoreError> {
-        self.told(id, self.read(id.0, out))
+        self.checked(id, self.read(id.0, out))
     }
 
     /// Reads a single page by `pread` directly into its frame. Generated pages are copied into the frame: the
@@ -137,8 +137,8 @@ impl PageStore for Device {
         };
         let words: &[PageWord] = page.atomics();
         let read = file.positioned.read_words_at(first.0 % file.count * PAGE_BYTES as u64, &[words]);
-        words[1].store(first.0.to_le(), Relaxed); // Relaxed: the caller publishes the page afterwards
-        self.told(first, whole(PAGE_BYTES, read))
+        words[1].store(first.0.to_le(), Relaxed); // Relaxed: the caller publishes the page afterward
+        self.checked(first, whole(PAGE_BYTES, read))
     }
 
     /// Does nothing, because no page is ever changed.

@@ -411,7 +411,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lab_whose_time_is_over_measures_each_rate_once_and_goes_on_to_the_end() {
+    fn after_its_time_limit_a_lab_measures_each_rate_once() {
         let dir = tempfile::tempdir().unwrap();
         let lab = Lab {
             pages: 5_000,

@@ -89,8 +89,8 @@ fn against_serial(points: &[Point]) -> impl Iterator<Item = (f64, &Point)> {
     let serial_of = move |ours: &Point| {
         let name =
             names.iter().find_map(|(ours_is, serial)| Some((ours.series.strip_prefix(&**ours_is)?, serial)));
-        let (manner, serial) = name?;
-        let series = format!("{serial}{manner}");
+        let (mode, serial) = name?;
+        let series = format!("{serial}{mode}");
         points.iter().find(|p| p.figure == ours.figure && p.at == ours.at && p.series == series)
     };
     points.iter().filter_map(move |ours| Some((ours.value / serial_of(ours)?.value, ours)))
@@ -121,8 +121,8 @@ fn log_bytes(points: &[Point]) -> Option<Goal> {
 }
 
 /// Returns whether a point is of our log on the store, with this kind of commits (`blocking` or `pipelined`).
-fn is_ours(point: &Point, manner: &str) -> bool {
-    point.series.strip_prefix(&*Variant::Ours.store_name()).is_some_and(|rest| rest.ends_with(manner))
+fn is_ours(point: &Point, mode: &str) -> bool {
+    point.series.strip_prefix(&*Variant::Ours.store_name()).is_some_and(|rest| rest.ends_with(mode))
 }
 
 /// Evaluates rates and latencies of the store on the real device: the best rate with at most
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_nothing_judged() {
+    fn without_measurements_no_goal_is_judged() {
         assert_eq!(judged(vec![point("Synchronous writes, real", "1 writer".into(), 4096, 9.0, &[])]), []);
     }
 
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn the_store_is_judged_by_its_rates_latencies_and_log() {
-        let ours = |manner: &str| format!("{}, {manner}", Variant::Ours.store_name());
+        let ours = |mode: &str| format!("{}, {mode}", Variant::Ours.store_name());
         let mib = |bytes: f64, rate: f64| bytes * rate / f64::from(1 << 20);
         let pipelined = |in_flight, rate| {
             let beside = [(IN_FLIGHT, in_flight), (P99, 1_400.0), (RECORD_MIB, mib(60.0, rate))];

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_cannot_trim_says_so() {
+    fn a_device_without_trim_returns_an_error() {
         let fs: Arc<dyn azekura_io::Fs> = Arc::new(azekura_io::FaultFs::new());
         let file = fs.open("f".as_ref(), OpenOptions::new().create(true)).unwrap();
         assert_eq!(file.discard(0, 4096).unwrap_err().kind(), io::ErrorKind::Unsupported);

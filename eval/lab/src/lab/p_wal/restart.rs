@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_store_comes_back_with_every_record() {
+    fn a_killed_store_recovers_every_record() {
         for redo_threads in [None, Some(1)] {
             let restarted = restart_store(500, 2, redo_threads).unwrap();
             assert!(restarted.records >= 500 && restarted.took > Duration::ZERO, "{restarted:?}");
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_keeps_its_restart_short_comes_back_with_its_last_commit() {
+    fn a_store_with_a_short_recovery_time_recovers_its_last_commit() {
         let restarted = restart_within(Duration::from_millis(5)).unwrap();
         assert!(restarted.took > Duration::ZERO, "{restarted:?}");
     }

@@ -6,7 +6,7 @@
 use super::ground::{Ground, Site};
 use super::variant::Variant;
 use crate::adapter::azekura::AzekuraEngine;
-use crate::client::Manner;
+use crate::client::Mode;
 use crate::engine::{Engine, EngineSettings};
 use crate::error::{BenchError, EngineError};
 use crate::latency::Latencies;
@@ -127,15 +127,14 @@ impl Updates {
         let lane = |at| Lane::new(at as u64, cell.workers as u64);
         let mut streams: Vec<_> =
             (0..cell.workers).map(|at| workload.stream(&self.population, lane(at), cell.seed)).collect();
-        let manner = Manner {
+        let mode = Mode {
             whole_transactions: true,
             appends: false,
             value_bytes: workload.value_bytes(),
             touches_values: false,
             window: cell.window,
         };
-        let mut run =
-            |time| phase::run(store.as_ref(), &mut streams, manner, End::After(time), &mut |_, _| {});
+        let mut run = |time| phase::run(store.as_ref(), &mut streams, mode, End::After(time), &mut |_, _| {});
         run(cell.time / WARM_UP)?;
         let measured = run(cell.time.max(cell.variant.least_time()))?;
         store.close()?;
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_runs_both_workloads_on_a_modelled_device() {
+    fn the_store_runs_both_workloads_on_a_modeled_device() {
         let ground = Ground::new(Choice::Model(DeviceModel::plp()), ".".as_ref());
         let updates = Updates::fill(&ground).unwrap();
         for (window, of) in [(None, 1), (Some(8), 10)] {

@@ -128,7 +128,7 @@ impl Machine {
         self.inner().stopped.insert(thread, (page, false));
     }
 
-    /// Returns `true` if the thread is not blocked or was woken. It is no longer blocked afterwards.
+    /// Returns `true` if the thread is not blocked or was woken. It is no longer blocked afterward.
     pub(in crate::pager::core) fn was_woken(&self, thread: usize) -> bool {
         let mut inner = self.inner();
         let woken = inner.stopped.get(&thread).is_none_or(|&(_, woken)| woken);

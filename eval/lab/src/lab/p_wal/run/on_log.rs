@@ -24,7 +24,7 @@ impl Run<'_> {
             None => "Fig. 3 on this machine: each writer writes its own zero-written file, O_DIRECT and \
                 RWF_DSYNC, one write after the other."
                 .to_owned(),
-            Some(device) => format!("Fig. 3 on a modelled device: {:?}", device.model()),
+            Some(device) => format!("Fig. 3 on a modeled device: {:?}", device.model()),
         };
         self.figure(&name, &note, "bytes", "MiB per second");
         let cells: Vec<(usize, usize)> =

@@ -68,8 +68,8 @@ impl Run<'_> {
         }
         for (cell, mut runs) in cells.iter().zip(runs) {
             let Some((stretch, spread)) = median(&mut runs, |run| run.rate) else { continue };
-            let manner = if cell.window.is_some() { "pipelined" } else { "blocking" };
-            let series = format!("{}, {manner}", cell.variant.store_name());
+            let mode = if cell.window.is_some() { "pipelined" } else { "blocking" };
+            let series = format!("{}, {mode}", cell.variant.store_name());
             let latencies = &stretch.latencies;
             let beside = [
                 (RECORD_MIB, stretch.log_mib_per_s),
