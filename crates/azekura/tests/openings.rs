@@ -139,6 +139,17 @@ fn killed_openings_leave_nothing() {
     stays_as_it_is("with a checkpoint", &Runs { checkpoints: ALWAYS, ..runs(ALWAYS) }, 3);
 }
 
+/// The directory of a new store exists, and its name was never synced. The creation makes the name durable.
+#[test]
+fn a_store_in_a_new_directory_of_another_program_survives_a_power_loss() {
+    let fs = FaultFs::new();
+    fs.create_dir_all(Path::new("/db")).unwrap();
+    let db = try_open(&fs).unwrap();
+    put(&db, 1);
+    let disk = fs.crash_losing_all();
+    assert_eq!(rows(&try_open(&disk).unwrap()), 1);
+}
+
 /// An opening was killed after it had created the directory of the log. The next one makes its name durable.
 #[test]
 fn a_log_directory_of_a_killed_opening_survives_a_power_loss() {

@@ -55,11 +55,11 @@ pub(super) fn take(path: &Path, options: &Builder) -> Result<Taken, Error> {
     // Checked before any file is created, so that a refused call leaves no files.
     options.check_cache(options.page_size)?;
     match refuse_foreign(fs, path) {
-        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
-            create_dir_all_durable(fs, path).map_err(|e| Error::io("create", path, e))?;
-        }
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
         outcome => outcome?,
     }
+    // Also if the directory exists: a killed creation, or another program, may not have synced its name.
+    create_dir_all_durable(fs, path).map_err(|e| Error::io("create", path, e))?;
     let file = path.join(LOCK_NAME);
     let held = fs.lock_exclusive(&file).map_err(|e| Error::io("lock", &file, e))?;
     let held = held.ok_or_else(|| Error::InUse { path: path.to_path_buf() })?;
