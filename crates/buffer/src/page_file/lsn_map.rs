@@ -208,13 +208,26 @@ impl LsnMap {
 
     /// Returns the block. If it is not in memory, reads it and its neighbors.
     fn block<'s>(&self, shard: &'s mut Shard, number: u64) -> Result<&'s [u64], StoreError> {
+        let is_in_file = !shard.blocks.contains_key(&number) && self.fs.exists(&self.path);
+        let file = if is_in_file { Some(self.open(false)?) } else { None };
+        self.block_of_file(shard, number, file.as_ref())
+    }
+
+    /// Returns the block as [`LsnMap::block`] does, from a file that is open already; without a file the
+    /// block has no bounds.
+    fn block_of_file<'s>(
+        &self,
+        shard: &'s mut Shard,
+        number: u64,
+        file: Option<&OpenFile>,
+    ) -> Result<&'s [u64], StoreError> {
         if shard.blocks.contains_key(&number) {
             return Ok(&shard.blocks[&number]);
         }
         let first = number - number % GROUP_BLOCKS as u64;
         let mut bytes = PageBuf::zeroed(GROUP_BLOCKS * BLOCK_BYTES);
-        if self.fs.exists(&self.path) {
-            self.open(false)?.read(offset_of(first), &mut bytes, None)?;
+        if let Some(file) = file {
+            file.read(offset_of(first), &mut bytes, None)?;
         }
         shard.make_room(GROUP_BLOCKS);
         for (number, bytes) in (first..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
@@ -224,14 +237,14 @@ impl LsnMap {
     }
 
     /// Sets the bound of each page to the result of `next`, called with the old bound and the LSN. Durable on
-    /// return.
+    /// return. A block that cannot be read has no bounds, and is written anew.
     fn write(&self, pages: &[(PageId, Lsn)], next: fn(u64, u64) -> u64) -> Result<(), StoreError> {
         let place = self.open_or_create()?;
         for run in pages.chunk_by(|(a, _), (b, _)| block_of(*a) == block_of(*b)) {
             let number = block_of(run[0].0);
             let mut block = [0; BLOCK_LSNS];
             let mut shard = self.shard(number).lock();
-            let known = self.block(&mut shard, number)?;
+            let known = self.block_of_file(&mut shard, number, Some(&place)).unwrap_or_default();
             block[..known.len()].copy_from_slice(known);
             drop(shard);
             for &(id, lsn) in run {

@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use azekura_base::{PageBuf, PageId, PageWords};
+use azekura_base::{Lsn, PageBuf, PageId, PageWords};
 use azekura_io::{FailKind, FaultFs, Fs, IoKind, OpenOptions};
 
 use super::super::{Identity, PageAccess, PageFile};
@@ -275,13 +275,26 @@ fn a_failed_write_of_the_map_fails_the_checkpoint_and_the_next_one_repeats_it() 
     }
 }
 
+/// The file of the map has a sector that cannot be read: a checkpoint writes the block anew.
+#[test]
+fn a_block_that_cannot_be_read_fails_no_checkpoint() {
+    let fs = FaultFs::new();
+    let _ = checkpointed(&fs, 20);
+    let map = || super::LsnMap::new(Arc::new(fs.clone()), Path::new(MAP), 0);
+    let written = map();
+    written.written([(PageId(4), Lsn(30))]);
+    fs.fail_read_at(1);
+    written.checkpoint(|| Ok(())).unwrap();
+    assert_eq!((map().bound(PageId(4)), map().bound(PageId(3))), (Lsn(30), Lsn(0)));
+}
+
 #[test]
 fn blocks_beyond_the_limit_are_dropped_and_read_again() {
     let fs = FaultFs::new();
     let map = super::LsnMap::new(Arc::new(fs.clone()), Path::new("lsnmap"), 7);
     let pages = |salt: u64| {
         let count = (SHARDS * SHARD_BLOCKS * 2) as u64;
-        (0..count).map(move |n| (PageId(n * BLOCK_LSNS as u64 + n % 500), azekura_base::Lsn(n + salt)))
+        (0..count).map(move |n| (PageId(n * BLOCK_LSNS as u64 + n % 500), Lsn(n + salt)))
     };
     map.written(pages(1));
     map.checkpoint(|| Ok(())).unwrap();
