@@ -204,6 +204,31 @@ fn one_read_fails() {
 }
 
 #[test]
+fn each_lookup_fails_once() {
+    let fs = FaultFs::new();
+    let file = create(&fs, "f");
+    let lookups: [&dyn Fn() -> io::Result<()>; 5] = [
+        &|| fs.open(path("f"), OpenOptions::new()).map(drop),
+        &|| fs.list_dir(path("/")).map(drop),
+        &|| fs.lock_exclusive(path("f")).map(|lock| assert!(lock.is_some())),
+        &|| fs.lock_shared(path("f")).map(|lock| assert!(lock.is_some())),
+        &|| file.len().map(drop),
+    ];
+    for lookup in lookups {
+        let before = (fs.io_count(), fs.lookup_count());
+        fs.fail_lookup_at(2);
+        lookup().unwrap();
+        assert_eio(lookup());
+        lookup().unwrap();
+        assert_eq!((fs.io_count(), fs.lookup_count()), (before.0, before.1 + 3));
+    }
+    let lookups = fs.lookup_count();
+    fs.open(path("nothing"), OpenOptions::new()).unwrap_err();
+    fs.list_dir(path("nothing")).unwrap_err();
+    assert_eq!(fs.lookup_count(), lookups, "a refused call is not counted");
+}
+
+#[test]
 fn a_failed_write_leaves_any_sectors_or_on_a_full_disk_a_prefix() {
     let seen = |kind| {
         let fs = FaultFs::new();

@@ -154,11 +154,16 @@ fn a_planted_repair_with_stale_copies_is_found() {
     assert!(repaired >= 2 && found * 3 > repaired, "{found} of {repaired} stale repairs were found");
 }
 
-/// Each read of an opening fails once. The opening reports the error or does not need that read. The next
-/// opening finds all rows.
+/// Each read and each lookup of an opening fails once. The opening reports the error or does not need that
+/// call. The next opening finds all rows.
 #[test]
-fn a_read_that_fails_during_an_opening_costs_no_rows() {
-    for is_closed in [true, false] {
+fn a_read_or_lookup_that_fails_during_an_opening_costs_no_rows() {
+    type Calls = (&'static str, fn(&FaultFs) -> u64, fn(&FaultFs, u64));
+    let reads: Calls = ("read", FaultFs::read_count, FaultFs::fail_read_at);
+    let lookups: Calls = ("lookup", FaultFs::lookup_count, FaultFs::fail_lookup_at);
+    for (is_closed, (what, count, fail)) in
+        [true, false].into_iter().flat_map(|is_closed| [(is_closed, reads), (is_closed, lookups)])
+    {
         let disk = FaultFs::new();
         let fs: Arc<dyn Fs> = Arc::new(disk.clone());
         let db = open(&fs).expect("creates");
@@ -179,21 +184,21 @@ fn a_read_that_fails_during_an_opening_costs_no_rows() {
         let expected: Vec<u64> = (0..600).collect();
         let whole = disk.kill();
         assert_eq!(rows(&whole).expect("reads"), expected);
-        let (mut opened, reads) = (0, whole.read_count());
-        // The first reads are those of CONTROL, the page file and the double-write area.
-        for failing in (1..40).chain((40..=reads).step_by(1 + reads as usize / 20)) {
+        let (mut opened, calls) = (0, count(&whole));
+        // The first calls are those on CONTROL, the page file and the double-write area.
+        for failing in (1..40).chain((40..=calls).step_by(1 + calls as usize / 20)) {
             let disk = disk.kill();
-            disk.fail_read_at(failing);
+            fail(&disk, failing);
             match rows(&disk) {
                 Ok(found) => {
-                    assert_eq!(found, expected, "read {failing}");
+                    assert_eq!(found, expected, "{what} {failing}");
                     opened += 1;
                 }
                 Err(error) => assert!(matches!(error.kind(), ErrorKind::Io | ErrorKind::Corrupt), "{error}"),
             }
-            assert_eq!(rows(&disk.kill()).expect("reads"), expected, "after read {failing} had failed");
+            assert_eq!(rows(&disk.kill()).expect("reads"), expected, "after {what} {failing} had failed");
         }
-        assert!(opened > 0, "no read could be done without, of {reads}");
+        assert!(opened > 0, "no {what} could be done without, of {calls}");
     }
 }
 

@@ -108,7 +108,7 @@ impl File for FaultFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.disk.state.lock().meter.check_power()?;
+        self.disk.state.lock().meter.begin_lookup()?;
         Ok(self.node.lock().volatile_image().len())
     }
 

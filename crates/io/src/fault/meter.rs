@@ -135,6 +135,8 @@ pub(crate) struct Meter {
     fail_from: Option<(u64, FailKind)>,
     full_from: Option<u64>,
     fail_read_at: Option<u64>,
+    lookups: u64,
+    fail_lookup_at: Option<u64>,
 }
 
 /// A requested I/O.
@@ -204,6 +206,16 @@ impl Meter {
         Ok(())
     }
 
+    /// Counts a lookup and decides about it.
+    pub(crate) fn begin_lookup(&mut self) -> io::Result<()> {
+        self.check_power()?;
+        self.lookups += 1;
+        if self.fail_lookup_at.take_if(|at| *at == self.lookups).is_some() {
+            return Err(FailKind::Io.error());
+        }
+        Ok(())
+    }
+
     pub(crate) fn cut_at(&mut self, n: u64) {
         self.power_is_off |= n == 0;
         self.cut_at = Some(self.ios + n);
@@ -229,6 +241,10 @@ impl Meter {
         self.fail_read_at = Some(self.reads + n);
     }
 
+    pub(crate) const fn fail_lookup_at(&mut self, n: u64) {
+        self.fail_lookup_at = Some(self.lookups + n);
+    }
+
     /// Cancels all planned failures. Power that is off stays off.
     pub(crate) fn heal(&mut self) {
         self.cut_at = None;
@@ -236,6 +252,7 @@ impl Meter {
         self.fail_from = None;
         self.full_from = None;
         self.fail_read_at = None;
+        self.fail_lookup_at = None;
     }
 
     pub(crate) const fn ios(&self) -> u64 {
@@ -244,6 +261,10 @@ impl Meter {
 
     pub(crate) const fn reads(&self) -> u64 {
         self.reads
+    }
+
+    pub(crate) const fn lookups(&self) -> u64 {
+        self.lookups
     }
 
     pub(crate) fn of_kind(&self, kind: IoKind) -> u64 {

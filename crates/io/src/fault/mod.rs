@@ -53,7 +53,8 @@ pub use self::meter::{FailKind, IoKind, IoRecord};
 /// A file system in memory that injects faults. Clones share one file system.
 ///
 /// I/Os are counted from 1: the `n`-th I/O from now with `n = 1` is the next one. [`IoKind`] lists the calls
-/// that count as an I/O; reads are counted separately, and reading lengths or names is not counted.
+/// that count as an I/O. Reads are counted separately, and so are lookups: the opening or locking of an
+/// existing file, the listing of a directory, and the reading of a length.
 ///
 /// ```
 /// use azekura_io::{FaultFs, Fs, OpenOptions, is_power_cut};
@@ -213,6 +214,11 @@ impl FaultFs {
         self.disk.state.lock().meter.fail_read_at(n);
     }
 
+    /// Makes the `n`-th lookup from now fail with EIO, once.
+    pub fn fail_lookup_at(&self, n: u64) {
+        self.disk.state.lock().meter.fail_lookup_at(n);
+    }
+
     /// Cancels every planned failure. Writes lost by a failed sync stay lost; power that is off stays off.
     pub fn heal(&self) {
         self.disk.state.lock().meter.heal();
@@ -272,6 +278,12 @@ impl FaultFs {
     #[must_use]
     pub fn read_count(&self) -> u64 {
         self.disk.state.lock().meter.reads()
+    }
+
+    /// Returns the number of lookups so far.
+    #[must_use]
+    pub fn lookup_count(&self) -> u64 {
+        self.disk.state.lock().meter.lookups()
     }
 
     /// Returns the last I/Os (256 at most), oldest first.
@@ -335,7 +347,10 @@ impl State {
     fn open(&mut self, path: &Path, options: OpenOptions) -> io::Result<Arc<Node>> {
         self.meter.check_power()?;
         match self.names.volatile.plan_open(path, options)? {
-            Opening::Existing(node) => Ok(node),
+            Opening::Existing(node) => {
+                self.meter.begin_lookup()?;
+                Ok(node)
+            }
             Opening::Missing(name) => {
                 let node = Arc::new(Mutex::new(Inode::default()));
                 let change = Change { name, entry: Some(Entry::File(Arc::clone(&node))) };
@@ -362,9 +377,11 @@ impl Fs for FaultFs {
     }
 
     fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {
-        let state = self.disk.state.lock();
+        let mut state = self.disk.state.lock();
         state.meter.check_power()?;
-        state.names.volatile.list(path)
+        let names = state.names.volatile.list(path)?;
+        state.meter.begin_lookup()?;
+        Ok(names)
     }
 
     fn exists(&self, path: &Path) -> bool {
