@@ -1,4 +1,4 @@
-//! Writing selected pages and no others, as usual pages and as fresh pages.
+//! Calls of the file system: writing selected pages and no others, as usual pages and as fresh pages; misses.
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
@@ -67,6 +67,32 @@ fn pages_that_others_write_or_evict_meanwhile_are_written_when_it_returns() {
             }
         }
     });
+}
+
+/// A miss is one read. One more read, of the LSN map, serves the first 4,032 pages.
+#[test]
+fn a_miss_makes_one_call_of_the_file_system() {
+    const PAGES: u64 = 2_000;
+    let fs = Arc::new(CountingFs::new(Arc::new(MemFs::new())));
+    PageFile::create(Arc::clone(&fs) as _, "db".as_ref(), PAGE).unwrap();
+    let opened = |frames: usize| {
+        let file = Arc::new(PageFile::open(Arc::clone(&fs) as _, "db".as_ref(), PAGE).unwrap());
+        let capacity_bytes = frames * PAGE;
+        let options = PoolOptions { page_size: PAGE, capacity_bytes, ..PoolOptions::default() };
+        (BufferPool::new(options, Arc::clone(&file) as _, Arc::new(NoLog)).unwrap(), file)
+    };
+    let (pool, file) = opened(2 * PAGES as usize);
+    (0..PAGES).for_each(|id| write(&pool, id, 1));
+    pool.write_all().unwrap();
+    file.sync_for_checkpoint().unwrap();
+    drop((pool, file));
+    let (pool, _file) = opened(100);
+    fs.reset();
+    (0..PAGES).for_each(|id| drop(pool.fix(PageId(id)).unwrap()));
+    let counts = fs.counts();
+    assert_eq!(pool.stats().misses, PAGES);
+    assert!((PAGES..=PAGES + 1).contains(&counts.reads), "{counts:?}");
+    assert!(counts.opened <= 1 && counts.changes() == 0, "{counts:?}");
 }
 
 /// Measures the bytes written to the files per byte of the pages, while the file grows.

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 use azekura_base::durable::NoLog;
 use azekura_base::page::PageType;
@@ -268,6 +269,33 @@ fn cold_start_threads_share_one_read_of_a_page() {
     });
     let stats = pool.stats();
     assert_eq!((stats.misses - stats.duplicate_reads, stats.evictions), (32, 0), "{stats:?}");
+}
+
+/// Each read waits until the reads of all threads have begun, so a miss holds no lock during its read.
+#[test]
+fn misses_of_different_pages_are_in_flight_together() {
+    const THREADS: u64 = 8;
+    for policy in [Policy::TwoRings, Policy::NbGclock(HandKind::Striped)] {
+        let (pool, store) = pool(64, policy);
+        let begun = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&begun);
+        // The time only ends a failed test.
+        let end = Instant::now() + Duration::from_secs(60);
+        store.set_hook(move |_| {
+            counted.fetch_add(1, SeqCst);
+            while counted.load(SeqCst) < THREADS {
+                assert!(Instant::now() < end, "{} of {THREADS} misses are in flight", counted.load(SeqCst));
+                std::thread::yield_now();
+            }
+        });
+        std::thread::scope(|s| {
+            for id in 0..THREADS {
+                let pool = &pool;
+                s.spawn(move || drop(pool.fix(PageId(id)).unwrap()));
+            }
+        });
+        assert_eq!(begun.load(SeqCst), THREADS);
+    }
 }
 
 /// The cost of a miss in counted operations is bounded. The bounds have slack only for random effects (full
