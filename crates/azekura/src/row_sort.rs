@@ -59,6 +59,8 @@ pub struct RowSorter {
     /// The runs of each level, oldest first. All runs of a level are newer than those of the next level.
     levels: Vec<Vec<Run>>,
     pushed: u64,
+    /// `true` during a merge, and after a failed one: then the rows of the merged runs are lost.
+    is_incomplete: bool,
 }
 
 /// Creator of run files with new names.
@@ -111,6 +113,7 @@ impl RowSorter {
             rows: Collected::default(),
             levels: Vec::new(),
             pushed: 0,
+            is_incomplete: false,
         }
     }
 
@@ -119,9 +122,10 @@ impl RowSorter {
     /// # Errors
     ///
     /// [`Error::Invalid`] if the key or value is longer than a table allows; the sorter is then unchanged.
-    /// [`Error::Io`] if a file cannot be written or read. [`Error::Forked`] in a forked child process.
+    /// [`Error::Io`] if a file cannot be written or read; after a failed merge all later calls return
+    /// [`Error::Invalid`]. [`Error::Forked`] in a forked child process.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.files.opener.check()?;
+        self.check()?;
         check_row(self.page_size, key, value)?;
         if !self.rows.is_empty() && self.rows.bytes() + Collected::bytes_of(key, value) > self.most_bytes {
             self.write_run()?;
@@ -161,21 +165,34 @@ impl RowSorter {
             return Ok(());
         }
         let mut writer = self.files.create()?;
+        self.is_incomplete = true;
         let mut merge = Merge::new(std::mem::take(&mut self.levels[level]))?;
         while merge.advance()? {
             writer.push(merge.key(), merge.value())?;
         }
         drop(merge);
-        self.add_run(level + 1, writer.finish()?)
+        let merged = writer.finish()?;
+        self.is_incomplete = false;
+        self.add_run(level + 1, merged)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.files.opener.check()?;
+        if self.is_incomplete {
+            let reason = "the sorter has lost rows, because a merge of its files failed; use a new sorter";
+            return Err(Error::Invalid(reason.into()));
+        }
+        Ok(())
     }
 
     /// Ends the input: returns the rows in ascending order of their keys, each key once.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if a file cannot be written or read. [`Error::Forked`] in a forked child process.
+    /// [`Error::Io`] if a file cannot be written or read. [`Error::Invalid`] after a failed merge.
+    /// [`Error::Forked`] in a forked child process.
     pub fn into_sorted(mut self) -> Result<SortedRows, Error> {
-        self.files.opener.check()?;
+        self.check()?;
         if self.levels.is_empty() {
             self.rows.sort();
             return Ok(SortedRows { rows: self.rows, next: 0, merge: None });

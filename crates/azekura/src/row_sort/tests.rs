@@ -91,6 +91,22 @@ fn a_damaged_run_is_a_typed_error_and_no_row() {
     assert!(matches!(read, Err(Error::Corrupt { .. })), "{read:?}");
 }
 
+/// A caller that ignores the error of a failed merge does not get the rows of the other runs as all rows.
+#[test]
+fn a_sorter_whose_merge_has_failed_returns_no_rows() {
+    let fs = FaultFs::new();
+    let db = open(&fs);
+    let mut sorter = db.row_sorter(1);
+    fs.fail_read_at(1); // The first read is that of the first merge.
+    let value = vec![7; 60_000];
+    let failed = (0..1_000_u64).find_map(|n| sorter.push(&n.to_be_bytes(), &value).err());
+    assert!(matches!(failed, Some(Error::Io { .. })), "{failed:?}");
+    let pushed = sorter.push(b"key", b"value");
+    assert!(matches!(pushed, Err(Error::Invalid(_))), "{pushed:?}");
+    let sorted = sorter.into_sorted().map(Iterator::count);
+    assert!(matches!(sorted, Err(Error::Invalid(_))), "{sorted:?}");
+}
+
 /// Rows of one length, so that all full blocks have the same size.
 fn fill(sorter: &mut RowSorter, value: u8) {
     (0..20_000_u64).for_each(|n| sorter.push(&n.to_be_bytes(), &[value; 20]).expect("pushed"));
