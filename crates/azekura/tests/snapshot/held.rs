@@ -190,3 +190,18 @@ fn v12_a_snapshot_is_refused_beside_transactions_that_are_too_large_for_it() {
     tx.commit().unwrap();
     assert_eq!(db.snapshot().unwrap().table(&COUNTS).unwrap().get(&4999).unwrap(), Some(1));
 }
+
+/// V12: the limit counts the rows as they were before the transaction, and so also the rows that it removed.
+#[test]
+fn v12_a_snapshot_is_refused_beside_a_transaction_that_removed_too_many_rows() {
+    let db = builder().background(false).version_bytes(100_000).open_in_memory().unwrap();
+    db.transact(|tx| (0..400).try_for_each(|key| tx.table(&ROWS)?.insert(&key, &[7; 500]))).unwrap();
+    let tx = db.begin().unwrap();
+    for key in 0..400 {
+        tx.table(&ROWS).unwrap().remove(&key).unwrap();
+    }
+    let refused = db.snapshot().unwrap_err();
+    assert!(matches!(refused, Error::TransactionsTooLarge { limit_bytes: 100_000 }), "{refused}");
+    tx.commit().unwrap();
+    assert!(db.snapshot().unwrap().table(&ROWS).unwrap().get(&7).unwrap().is_none());
+}

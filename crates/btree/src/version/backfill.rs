@@ -1,13 +1,14 @@
 //! Stores the images that active transactions have replaced so far, when versions are turned on.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use azekura_base::TreeId;
 
 use super::row::memory_of;
 use super::store::{Image, cell_of, image_of};
 use super::{VersionPart, Versions, image_in};
-use crate::descent::{Descent, Seek};
+use crate::descent::{Descent, Leaf, Seek};
 use crate::env::Env;
 use crate::error::TreeError;
 use crate::tree::Tree;
@@ -16,8 +17,9 @@ use crate::undo::{UndoLog, UndoOp};
 impl Versions {
     /// Stores the images that a transaction has replaced so far. The caller holds the mutex of the
     /// transaction's undo log, and its commit record is not appended (VERSION-1); so its rows are locked and
-    /// unchanged. Reads the leaf of each changed row. Stores nothing and returns `false` if the images do not
-    /// fit into the memory for versions, so the time and the memory of a backfill are bounded.
+    /// unchanged. Reads the leaves of rows that were changed in place. Stores nothing and returns `false` if
+    /// the images do not fit into the memory for versions, so the time and the memory of a backfill are
+    /// bounded.
     ///
     /// # Errors
     ///
@@ -33,6 +35,7 @@ impl Versions {
         undo.iter().for_each(|op| self.note_hidden_tree(&mut writer, &op));
         // Newest first: the image before an entry's change is the state for the older entries.
         let mut images: BTreeMap<(TreeId, Vec<u8>), Image<'_>> = BTreeMap::new();
+        let mut rows = Rows { env, leaf: None };
         let mut bytes = self.store.size().1;
         let mut result = Ok(true);
         for op in (0..undo.len()).rev().filter_map(|i| undo.get(i)) {
@@ -46,22 +49,22 @@ impl Versions {
                 continue;
             }
             let image = match images.entry((tree.id, key.to_vec())) {
-                std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-                std::collections::btree_map::Entry::Vacant(entry) => match tree.image(env, key) {
-                    Ok(image) => {
-                        bytes += memory_of(key, cell_of(&image));
-                        entry.insert(image)
-                    }
-                    Err(error) => {
-                        result = Err(error);
-                        break;
-                    }
+                Entry::Occupied(entry) => {
+                    bytes -= memory_of(key, cell_of(entry.get()));
+                    entry.into_mut()
+                }
+                // Only the image before a flip depends on the present row.
+                Entry::Vacant(entry) => match op {
+                    UndoOp::Flip { .. } => match rows.image(tree, key) {
+                        Ok(image) => entry.insert(image),
+                        Err(error) => {
+                            result = Err(error);
+                            break;
+                        }
+                    },
+                    _ => entry.insert(None),
                 },
             };
-            if bytes > self.limit_bytes {
-                result = Ok(false);
-                break;
-            }
             match op {
                 UndoOp::RemoveKey { .. } => *image = None,
                 UndoOp::PutBack { cell, .. } => *image = image_of(cell),
@@ -72,7 +75,13 @@ impl Versions {
                 }
                 _ => {}
             }
+            bytes += memory_of(key, cell_of(image));
+            if bytes > self.limit_bytes {
+                result = Ok(false);
+                break;
+            }
         }
+        drop(rows);
         writer.kept_in = self.mode();
         if let Ok(true) = result {
             for ((tree, key), image) in images {
@@ -90,14 +99,32 @@ impl Versions {
     }
 }
 
-impl Tree {
+/// Reads rows from leaves. Adjacent rows of one leaf need one descent.
+struct Rows<'e> {
+    env: &'e Env,
+    /// The leaf that was read last, and its tree.
+    leaf: Option<(TreeId, Leaf<'e>)>,
+}
+
+impl Rows<'_> {
     /// Returns the row of `key` from the leaf, with a large value as its reference.
-    fn image(&self, env: &Env, key: &[u8]) -> Result<Image<'static>, TreeError> {
-        let mut descent = Descent::new(env, *self);
+    fn image(&mut self, tree: Tree, key: &[u8]) -> Result<Image<'static>, TreeError> {
+        if let Some((of, leaf)) = &self.leaf
+            && *of == tree.id
+            && leaf.node().covers(key)
+        {
+            let image = image_in(leaf.node(), key);
+            if leaf.is_valid() {
+                return Ok(image);
+            }
+        }
+        self.leaf = None; // A descent may sleep or take latches, so no latch is held.
+        let mut descent = Descent::new(self.env, tree);
         loop {
             let leaf = descent.leaf(Seek::Covering(key))?;
             let image = image_in(leaf.node(), key);
             if leaf.is_valid() {
+                self.leaf = Some((tree.id, leaf));
                 return Ok(image);
             }
             descent.changed()?;
