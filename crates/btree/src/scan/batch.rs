@@ -108,7 +108,7 @@ fn wrong_reference() -> TreeError {
 
 /// The position of a record in a batch's buffer: key, then value.
 #[derive(Clone, Copy, Debug, Default)]
-struct Entry {
+pub(crate) struct Entry {
     key_at: u32,
     value_at: u32,
     end: u32,
@@ -159,8 +159,7 @@ impl LeafBatch {
     #[inline]
     #[must_use]
     pub fn key(&self, i: usize) -> &[u8] {
-        let entry = self.entries[i];
-        &self.bytes[entry.key_at as usize..entry.value_at as usize]
+        self.key_of(self.entries[i])
     }
 
     /// Returns the cell of record `i`.
@@ -216,11 +215,22 @@ impl LeafBatch {
         self.used = end;
     }
 
-    /// Appends record `i` of another batch.
-    pub(crate) fn push_from(&mut self, other: &Self, i: usize) {
-        let entry = other.entries[i];
-        let value = &other.bytes[entry.value_at as usize..entry.end as usize];
-        self.push_copy(other.key(i), entry.flags, value);
+    /// Removes all records, but not their bytes, and returns their positions in the buffer. Reserves memory
+    /// for these records and `more` others.
+    pub(crate) fn take_entries(&mut self, more: usize) -> Vec<Entry> {
+        let len = self.entries.len() + more;
+        std::mem::replace(&mut self.entries, Vec::with_capacity(len))
+    }
+
+    /// Returns the key of a record from [`take_entries`](Self::take_entries).
+    #[inline]
+    pub(crate) fn key_of(&self, entry: Entry) -> &[u8] {
+        &self.bytes[entry.key_at as usize..entry.value_at as usize]
+    }
+
+    /// Appends a record from [`take_entries`](Self::take_entries).
+    pub(crate) fn keep(&mut self, entry: Entry) {
+        self.entries.push(entry);
     }
 
     /// Replaces the records of the batch by slots of `node`. Copies whole words and blocks at a time. Rare
@@ -263,7 +273,7 @@ impl LeafBatch {
         self.used = at;
     }
 
-    /// Returns the size of the keys and cells, in bytes.
+    /// Returns the size of the keys and cells in the buffer, in bytes.
     pub(crate) const fn used_bytes(&self) -> usize {
         self.used
     }

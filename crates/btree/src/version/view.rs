@@ -12,9 +12,9 @@ use crate::node::Position;
 use crate::scan::LeafBatch;
 use crate::tree::{Tree, load_if_large};
 
-/// Size at which a batch of a snapshot is cut, in bytes: the positions in a batch are 32-bit numbers. The
-/// rows of a leaf are far smaller, but one leaf may have the range of all rows that were removed after the
-/// snapshot.
+/// Size of the images at which a batch of a snapshot is cut, in bytes: the positions in a batch are 32-bit
+/// numbers. The rows of a leaf are far smaller, but one leaf may have the range of all rows that were removed
+/// after the snapshot.
 const MOST_BATCH_BYTES: usize = if cfg!(test) { 4 << 10 } else { 1 << 30 };
 
 /// The store as it is visible to a snapshot.
@@ -61,9 +61,10 @@ impl<'a> View<'a> {
         self.versions.is_empty_in(tree.id, self.timestamp)
     }
 
-    /// Replaces rows of `batch` by the rows that are visible to the snapshot. `batch` holds all rows of the
-    /// range from `from` up to `to` (exclusive; `None`: the end). The caller validates the leaf afterward
-    /// (VERSION-2). Returns the last key of the batch if the rest of the range has more rows than fit.
+    /// Replaces rows of `batch` by the rows that are visible to the snapshot. Copies only the replacements.
+    /// `batch` holds all rows of the range from `from` up to `to` (exclusive; `None`: the end). The caller
+    /// validates the leaf afterwards (VERSION-2). Returns the last key of the batch if the rest of the range
+    /// has more rows than fit.
     pub(crate) fn correct(
         &self,
         tree: Tree,
@@ -84,32 +85,32 @@ impl<'a> View<'a> {
         if !is_ascending {
             changed.reverse();
         }
-        let mut corrected = LeafBatch::new();
-        let mut changed = changed.into_iter().peekable();
-        let push = |corrected: &mut LeafBatch, entry: &Entry| {
+        let rows = batch.take_entries(changed.len());
+        let (mut rows, mut changed) = (rows.into_iter().peekable(), changed.into_iter().peekable());
+        let push = |batch: &mut LeafBatch, entry: &Entry| {
             let version = entry.version();
             if let Some(cell) = version.before() {
-                corrected.push_copy(version.key(), cell.flags, cell.value);
+                batch.push_copy(version.key(), cell.flags, cell.value);
             }
         };
-        let mut next = 0; // the next row of the leaf
-        while corrected.used_bytes() < MOST_BATCH_BYTES {
-            let key = (next < batch.len()).then(|| batch.key(next));
+        let most = batch.used_bytes() + MOST_BATCH_BYTES;
+        while batch.used_bytes() < most {
+            let row = rows.peek().copied(); // the next row of the leaf
+            let key = row.map(|row| batch.key_of(row));
             let comes_before =
                 |other: &[u8]| key.is_none_or(|key| if is_ascending { other < key } else { other > key });
             if let Some(entry) = changed.next_if(|entry| comes_before(entry.version().key())) {
-                push(&mut corrected, &entry);
+                push(batch, &entry);
                 continue;
             }
-            let Some(key) = key else { break };
+            let Some((row, key)) = row.zip(key) else { break };
             match changed.next_if(|entry| entry.version().key() == key) {
-                Some(entry) => push(&mut corrected, &entry),
-                None => corrected.push_from(batch, next),
+                Some(entry) => push(batch, &entry),
+                None => batch.keep(row),
             }
-            next += 1;
+            rows.next();
         }
-        let is_cut = next < batch.len() || changed.peek().is_some();
-        *batch = corrected;
+        let is_cut = rows.peek().is_some() || changed.peek().is_some();
         is_cut.then(|| batch.key(batch.len() - 1).to_vec())
     }
 }
@@ -213,8 +214,9 @@ mod tests {
             }
             let mut batch = LeafBatch::new();
             rows.into_iter().for_each(|key| batch.push_copy(key, 0, &[1; 100]));
+            let of_leaf = batch.used_bytes();
             let cut = view.correct(TREE, &from, to.as_deref(), &mut batch, is_ascending);
-            assert!(batch.used_bytes() < MOST_BATCH_BYTES + 300);
+            assert!(batch.used_bytes() < of_leaf + MOST_BATCH_BYTES + 300);
             keys.extend((0..batch.len()).map(|i| batch.key(i).to_vec()));
             batches += 1;
             let Some(last) = cut else { return (keys, batches) };
