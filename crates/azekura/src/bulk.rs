@@ -17,6 +17,8 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
     /// than inserts from a few thousand rows on. Values in overflow pages (from about five sixteenths of a
     /// page on) are logged. In a store with an [archive](crate::Builder::archive) all rows are logged, and
     /// their undo entries are in memory until the transaction ends: insert many rows in several transactions.
+    /// The same holds if this transaction has changed rows of the table before, or if an open snapshot can
+    /// read rows that were removed from it.
     ///
     /// `rows` may read in this transaction, but must not write in it. The load fills its pages completely.
     ///

@@ -414,6 +414,39 @@ fn a_bulk_load_stays_hidden_from_each_first_snapshot() {
     assert_eq!(len(&db), 500);
 }
 
+/// A load into a table whose rows were removed hides only the loaded rows: the removal is in another
+/// transaction, or in that of the load, and the snapshot is older, or the first one and between both.
+#[test]
+fn a_bulk_load_does_not_hide_the_rows_that_the_table_had_before() {
+    for (is_one_transaction, is_first_during) in [(false, false), (true, false), (true, true)] {
+        let db = in_memory();
+        db.transact(|tx| (0..100).try_for_each(|key| tx.table(&COUNTS)?.insert(&key, &1))).unwrap();
+        let mut snapshot = (!is_first_during).then(|| db.snapshot().unwrap());
+        let mut tx = db.begin().unwrap();
+        for key in 0..100 {
+            tx.table(&COUNTS).unwrap().remove(&key).unwrap();
+        }
+        if !is_one_transaction {
+            tx.commit().unwrap();
+            tx = db.begin().unwrap();
+        }
+        tx.table(&COUNTS).unwrap().bulk_load((50..500_u64).map(|key| (key, 2))).unwrap();
+        let snapshot = snapshot.take().unwrap_or_else(|| db.snapshot().unwrap());
+        for is_committed in [false, true] {
+            let table = snapshot.table(&COUNTS).unwrap();
+            let rows: Vec<_> = table.iter().map(Result::unwrap).collect();
+            assert_eq!(rows, (0..100).map(|key| (key, 1)).collect::<Vec<(u64, u64)>>(), "{is_committed}");
+            assert_eq!((table.get(&7).unwrap(), table.get(&300).unwrap()), (Some(1), None));
+            if !is_committed {
+                tx.table(&COUNTS).unwrap().insert(&300, &3).unwrap();
+                tx.commit().unwrap();
+                tx = db.begin().unwrap();
+            }
+        }
+        assert_eq!(db.snapshot().unwrap().table(&COUNTS).unwrap().len().unwrap(), 450);
+    }
+}
+
 /// Creates a table without rows.
 fn insert_and_remove(db: &Database) {
     db.transact(|tx| tx.table(&COUNTS)?.insert(&1, &1)).unwrap();

@@ -1,7 +1,7 @@
 //! Bulk loads: fill an empty table in key order, with pages that are not logged (`azekura_btree::Loader`).
 
 use azekura_base::{DurableLog, Lsn};
-use azekura_btree::{LoadOptions, LoadedPages, Loader, NoLocks, Tree, TreeError, WriteCtx};
+use azekura_btree::{LoadOptions, LoadedPages, Loader, NoLocks, Tree, TreeError, UndoOp, WriteCtx};
 use azekura_lock::TableMode;
 
 use super::state::LoadMark;
@@ -77,12 +77,29 @@ impl Transaction {
         };
         self.lock_table(tree, TableMode::X)?;
         self.listed(&mut *self.state()?);
-        if self.db.archive.is_some() {
+        if self.db.archive.is_some() || self.may_be_read_as_before(tree)? {
             return self.load_logged(open, tree, has_rows.then_some(first), next);
         }
         let mut load = Load { tx: self, open, past: Past::new(&self.db), writes_seen: 0, rows: 0 };
         load.run(tree, has_rows.then_some(first), next)?;
         Ok(load.rows)
+    }
+
+    /// Returns `true` if a snapshot may read rows that the table, now empty, had before. A bulk load would
+    /// hide these rows, because the table is empty in each snapshot to which its load is not visible. The
+    /// caller has locked the table exclusively, so only this transaction can add changes.
+    fn may_be_read_as_before(&self, tree: Tree) -> Result<bool, Error> {
+        let mut is_changed = false;
+        for op in self.state()?.undo().log.iter() {
+            match op {
+                UndoOp::DropTree { tree: of } if of.id == tree.id => return Ok(false), // made here
+                UndoOp::RemoveKey { tree: of, .. }
+                | UndoOp::PutBack { tree: of, .. }
+                | UndoOp::Flip { tree: of, .. } => is_changed |= of.id == tree.id,
+                _ => {}
+            }
+        }
+        Ok(is_changed || self.db.env.versions().has_images(tree.id))
     }
 
     /// Fills an empty table by logged writes (ARCHIVE-4).

@@ -337,6 +337,16 @@ impl Versions {
         !open.timestamps.is_empty() && self.store.is_value_needed((tree, key), value, &open)
     }
 
+    /// Returns `true` if an open snapshot may need images of rows of this tree. Drops images that no snapshot
+    /// needs, if there are images of this tree.
+    #[must_use]
+    pub fn has_images(&self, tree: TreeId) -> bool {
+        self.store.has_any_of(tree) && {
+            self.sweep(&self.open_now());
+            self.store.has_any_of(tree)
+        }
+    }
+
     /// Returns `true` if an open snapshot can read a tree that a committed transaction dropped.
     #[must_use]
     pub fn needs_tree(&self, committed: &Committed, tree: TreeId) -> bool {
@@ -401,7 +411,8 @@ impl Versions {
 
     /// Adds the tree to the hidden trees if the change creates or loads it: rows of such a tree need no
     /// versions. A tree that the writer created can be found only by snapshots to which the writer is
-    /// visible. For all other snapshots a tree that the writer loaded is empty.
+    /// visible. For all other snapshots a tree that the writer loaded is empty: a tree is loaded only if the
+    /// writer has not changed its rows before, and it [has no images](Self::has_images).
     fn note_hidden_tree(&self, writer: &mut WriterVersions, op: &UndoOp<'_>) {
         match *op {
             UndoOp::DropTree { tree } => writer.hidden_trees.push(tree.id),

@@ -273,6 +273,11 @@ impl VersionStore {
         of_row.any(|version| is_needed(version) & has_value(version))
     }
 
+    /// Returns `true` if there are versions of rows of this tree.
+    pub(crate) fn has_any_of(&self, tree: TreeId) -> bool {
+        self.all().iter().any(|stripe| stripe.rows.lock().sorted.from(tree, Key::new(b"")).next().is_some())
+    }
+
     /// Drops all versions that no open snapshot needs.
     pub(crate) fn prune(&self, open: &OpenSnapshots) {
         for stripe in self.all() {
