@@ -300,8 +300,9 @@ impl Database {
     }
 
     /// Runs `body` in a transaction and commits it. If the transaction is rolled back because of a conflict,
-    /// runs it again after growing pauses, within [`Builder::retry_limit`]. An error of `body` rolls the
-    /// transaction back and is returned.
+    /// runs it again after growing pauses, within [`Builder::retry_limit`], also if `body` hides the conflict
+    /// and returns a value or another error. Otherwise an error of `body` rolls the transaction back and is
+    /// returned.
     ///
     /// `body` may run several times, so it should change only the store. Inside `body`, use only its
     /// transaction: another transaction of the same thread that would wait for it fails with

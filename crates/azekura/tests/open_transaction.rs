@@ -273,6 +273,39 @@ fn a_transaction_whose_time_is_over_is_rolled_back_by_its_next_call() {
     assert_eq!(db.stats().active_writers, 0);
 }
 
+#[test]
+fn the_commit_returns_a_conflict_that_the_caller_has_ignored() -> Result<(), Error> {
+    let db = Database::builder().lock_timeout(Duration::from_millis(1)).open_in_memory()?;
+    db.transact(|tx| tx.table(&BUSY)?.insert(&0, &0))?;
+    let hold = || -> Result<Transaction, Error> {
+        let holder = db.begin()?;
+        holder.detach_from_thread()?;
+        holder.table(&BUSY)?.insert(&1, &1)?;
+        Ok(holder)
+    };
+    let holder = hold()?;
+    let tx = db.begin()?;
+    tx.table(&BUSY)?.insert(&2, &2)?;
+    let ignored = tx.table(&BUSY)?.insert(&1, &2);
+    assert!(matches!(ignored, Err(Error::LockTimeout { .. })) && tx.is_over(), "{ignored:?}");
+    let ended = tx.commit();
+    assert!(matches!(ended, Err(Error::LockTimeout { .. })), "{ended:?}");
+    holder.abort()?;
+    for hides in [Ok(()), Err(Error::Invalid("another error".into()))] {
+        let (mut holder, mut hides, mut runs) = (Some(hold()?), Some(hides), 0);
+        db.transact(|tx| {
+            runs += 1;
+            let written = tx.table(&BUSY)?.insert(&1, &3);
+            holder.take().map_or(Ok(()), Transaction::abort)?;
+            if written.is_err() { hides.take().unwrap_or(written) } else { written }
+        })?;
+        assert_eq!(runs, 2);
+    }
+    let rows = db.transact(|tx| Ok((tx.table(&BUSY)?.get(&1)?, tx.table(&BUSY)?.get(&2)?)))?;
+    assert_eq!(rows, (Some(3), None));
+    Ok(())
+}
+
 /// Number of rows of one writer.
 const RANGE: u32 = 40;
 

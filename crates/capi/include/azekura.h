@@ -386,8 +386,9 @@ enum azk_status azk_detach_from_thread(struct azk_tx *tx, struct azk_error **err
 
 /*
  Runs `body` with a transaction and commits it. After a conflict, runs `body` again, at most 10,000 times
- and no later than 30 seconds after the first run; then the conflict is returned. If `body` returns a
- status other than `AZK_OK`, the transaction is rolled back and this status is returned.
+ and no later than 30 seconds after the first run; then the conflict is returned. This is also done if
+ `body` ignores the conflict and returns another status. Otherwise, if `body` returns a status other than
+ `AZK_OK`, the transaction is rolled back and this status is returned.
 
  # Safety
 

@@ -83,8 +83,9 @@ pub unsafe extern "C" fn azk_detach_from_thread(tx: *mut azk_tx, error: *mut *mu
 }
 
 /// Runs `body` with a transaction and commits it. After a conflict, runs `body` again, at most 10,000 times
-/// and no later than 30 seconds after the first run; then the conflict is returned. If `body` returns a
-/// status other than `AZK_OK`, the transaction is rolled back and this status is returned.
+/// and no later than 30 seconds after the first run; then the conflict is returned. This is also done if
+/// `body` ignores the conflict and returns another status. Otherwise, if `body` returns a status other than
+/// `AZK_OK`, the transaction is rolled back and this status is returned.
 ///
 /// # Safety
 ///
@@ -114,8 +115,15 @@ pub unsafe extern "C" fn azk_retry(
             of_body = unsafe { body(tx, context, &raw mut by_body) };
             // SAFETY: CAPI-1: the handle ends here.
             let tx = unsafe { take(tx)? };
-            // The rollback succeeds if a conflict has already rolled the transaction back.
-            if of_body == azk_status::AZK_OK { tx.commit() } else { tx.abort() }
+            if of_body == azk_status::AZK_OK {
+                return tx.commit();
+            }
+            if tx.is_over() {
+                // If a conflict has rolled the transaction back, the commit returns the conflict, and `body`
+                // runs again. Another error of `body` is more informative than that of the commit.
+                return tx.commit().or_else(|error| if error.is_retryable() { Err(error) } else { Ok(()) });
+            }
+            tx.abort()
         });
         if ended == azk_status::AZK_OK && of_body != azk_status::AZK_OK {
             failed = by_body; // returned to the caller
@@ -390,8 +398,10 @@ pub unsafe extern "C" fn azk_checkpoint(db: *mut azk_db, error: *mut *mut azk_er
 mod tests {
     use std::cell::Cell;
 
+    use azekura::TableDefinition;
+
     use super::*;
-    use crate::fail;
+    use crate::{azk_abort, azk_put, fail, slice_of};
 
     thread_local! {
         /// Number of errors that this thread has freed.
@@ -422,6 +432,58 @@ mod tests {
         _error: *mut *mut azk_error,
     ) -> azk_status {
         azk_status::AZK_OTHER
+    }
+
+    /// State of [`hides_a_conflict`].
+    struct Hides {
+        /// Holds the lock of the row until the first run has met it.
+        holder: *mut azk_tx,
+        runs: u32,
+        /// Result of a run that has met the conflict.
+        returns: azk_status,
+    }
+
+    /// Writes a row. If that is a conflict, ends the transaction that holds the lock, and hides the conflict.
+    unsafe extern "C" fn hides_a_conflict(
+        tx: *mut azk_tx,
+        context: *mut c_void,
+        _error: *mut *mut azk_error,
+    ) -> azk_status {
+        let (key, value) = (slice_of(b"key"), slice_of(b"new"));
+        // SAFETY: CAPI-1, CAPI-2: the context and the handles are those of the test.
+        unsafe {
+            let hides = &mut *context.cast::<Hides>();
+            hides.runs += 1;
+            if azk_put(tx, c"t".as_ptr(), key, value, ptr::null_mut()) == azk_status::AZK_OK {
+                return azk_status::AZK_OK;
+            }
+            azk_abort(hides.holder, ptr::null_mut());
+            hides.returns
+        }
+    }
+
+    #[test]
+    fn a_body_that_hides_a_conflict_runs_again() {
+        let opened = Database::builder().lock_timeout(Duration::from_millis(1)).open_in_memory();
+        let mut db = azk_db { db: opened.expect("opens") };
+        for returns in [azk_status::AZK_OK, azk_status::AZK_OTHER] {
+            let mut holder = ptr::null_mut();
+            let (none, ok) = (ptr::null_mut(), azk_status::AZK_OK);
+            // SAFETY: CAPI-1, CAPI-2: the handles are those of this test.
+            let (status, runs) = unsafe {
+                assert_eq!(azk_begin_with(&raw mut db, ptr::null(), &raw mut holder, none), ok);
+                assert_eq!(azk_detach_from_thread(holder, none), ok);
+                let (key, value) = (slice_of(b"key"), slice_of(b"old"));
+                assert_eq!(azk_put(holder, c"t".as_ptr(), key, value, none), ok);
+                let mut hides = Hides { holder, runs: 0, returns };
+                let body: azk_body = Some(hides_a_conflict);
+                (azk_retry(&raw mut db, body, (&raw mut hides).cast(), none), hides.runs)
+            };
+            assert_eq!((status, runs), (azk_status::AZK_OK, 2), "{returns:?}");
+        }
+        let rows = db.db.transact(|tx| tx.table(&TableDefinition::<[u8], [u8]>::raw("t"))?.get(b"key"));
+        assert_eq!(rows.expect("reads"), Some(b"new".to_vec()));
+        db.db.close().expect("closes");
     }
 
     #[test]

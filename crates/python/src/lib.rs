@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use azekura::{Durability, Restore};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::prelude::*;
 
 use errors::{Busy, Closed, Conflict, Invalid, without_gil};
@@ -216,8 +216,9 @@ impl Database {
         Ok(Transaction::new(tx))
     }
 
-    /// Runs `body` with a transaction and commits it. After a conflict, runs `body` again. After 10,000 runs,
-    /// or once `retry_time` seconds have passed (None: no such limit), raises the conflict instead.
+    /// Runs `body` with a transaction and commits it. After a conflict, runs `body` again, also if `body` has
+    /// caught the conflict. After 10,000 runs, or once `retry_time` seconds have passed (None: no such
+    /// limit), raises the conflict instead.
     #[pyo3(
         signature = (body, *, retry_time=Some(30.0)),
         text_signature = "($self, body, *, retry_time=30.0)"
@@ -250,9 +251,16 @@ impl Database {
             let ended = value.and_then(|value| Ok((value, tx.get().commit_nowait(py)?)));
             match ended {
                 Ok(ended) => return Ok(ended),
-                Err(error) => {
+                Err(mut error) => {
                     // The error of the body is more informative than that of its rollback.
-                    let is_stuck = tx.get().roll_back(py).is_err();
+                    let rolled_back = tx.get().roll_back_after(py);
+                    let is_stuck = rolled_back.is_err();
+                    // Ctrl-C and the cancellation of a task are no `Exception`: the body does not run again.
+                    if let Ok(Some(hidden)) = rolled_back
+                        && error.is_instance_of::<PyException>(py)
+                    {
+                        error = hidden;
+                    }
                     let is_last = run == MOST_RUNS || limit.is_some_and(|limit| began.elapsed() >= limit);
                     if is_stuck || is_last || !error.is_instance_of::<Conflict>(py) {
                         return Err(error);

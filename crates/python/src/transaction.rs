@@ -6,7 +6,7 @@ use std::thread::{self, ThreadId};
 use pyo3::exceptions::{PyResourceWarning, PyRuntimeError};
 use pyo3::prelude::*;
 
-use crate::errors::{Closed, without_gil};
+use crate::errors::{Closed, raised, without_gil};
 use crate::table::{Definition, Scope, Table};
 use crate::ticket::Ticket;
 
@@ -73,6 +73,19 @@ impl Transaction {
     pub(crate) fn roll_back(&self, py: Python<'_>) -> PyResult<()> {
         let open = lock(&self.tx)?.take();
         without_gil(py, || open.map_or(Ok(()), |open| open.tx.abort()))
+    }
+
+    /// Rolls the transaction back after an exception of its body. Returns the conflict that has rolled the
+    /// transaction back before, because the body may have caught it and raised another exception.
+    pub(crate) fn roll_back_after(&self, py: Python<'_>) -> PyResult<Option<PyErr>> {
+        let Some(OpenTx { tx, .. }) = lock(&self.tx)?.take() else { return Ok(None) };
+        let conflict = without_gil(py, || {
+            if !tx.is_over() {
+                return tx.abort().map(|()| None);
+            }
+            Ok(tx.commit().err().filter(azekura::Error::is_retryable))
+        })?;
+        Ok(conflict.map(raised))
     }
 
     /// Runs a call with the open transaction, without the GIL.

@@ -494,6 +494,54 @@ def test_a_call_of_a_table_ends_after_the_lock_timeout(tmp_path):
         assert table.add(1) == 2
 
 
+def test_a_transaction_with_a_hidden_conflict_runs_again(tmp_path):
+    def returns(error):
+        return None
+
+    def raises_another(error):
+        raise LookupError("hides the conflict") from error
+
+    with azekura.open(tmp_path / "db", lock_timeout=0.01) as db:
+        table = db.table("t", key=int, value=int)
+        table[1] = 1
+        for hide in (returns, raises_another):
+            holder, runs = db.begin(), []
+            holder[table][1] = 2
+
+            def body(tx):
+                runs.append(tx)
+                tx[table][2] = len(runs)
+                try:
+                    tx[table][1] = 3
+                except azekura.Conflict as error:
+                    holder.abort()
+                    hide(error)
+
+            db.transact(body)
+            assert (len(runs), table[1], table[2]) == (2, 3, 2)
+        holder, runs = db.begin(), []
+        holder[table][1] = 2
+
+        def is_stopped(tx):
+            runs.append(tx)
+            try:
+                tx[table][1] = 4
+            except azekura.Conflict:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            db.transact(is_stopped)
+        assert len(runs) == 1
+        with pytest.raises(azekura.Conflict, match="waited"):
+            with db.begin() as tx:
+                try:
+                    tx[table][1] = 4
+                except azekura.Conflict:
+                    pass
+        holder.abort()
+        assert table[1] == 3
+
+
 def test_no_run_of_a_transaction_begins_after_the_retry_time(tmp_path):
     with azekura.open(tmp_path / "db", lock_timeout=0.05) as db:
         table = db.table("t", key=int, value=int)

@@ -142,7 +142,8 @@ impl Transaction {
         self.db.lifetime.check_process()?;
         self.check_time()?;
         let Some(mut state) = self.state.borrow_mut().take() else {
-            return Err(Error::Aborted { txn: self.id });
+            // The conflict that rolled the transaction back, because the caller may have ignored it.
+            return Err(self.take_conflict().unwrap_or(Error::Aborted { txn: self.id }));
         };
         if state.listed.is_none() || state.undo_len() == 0 {
             // There is nothing to make durable, but the commits that the transaction has read may not be

@@ -12,6 +12,8 @@
 //!   (W9).
 //! - **TXN-3** A failed call leaves the transaction unchanged, or ends it.
 //! - **TXN-4** A transaction is in the active list from before its first record until after its last one.
+//! - **TXN-5** The commit of a transaction that a conflict has rolled back returns the conflict. So a caller
+//!   that has ignored the conflict runs the transaction again.
 
 mod commit;
 mod load;
@@ -304,7 +306,8 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`Error::Log`]: the log failed. Only reopening the store shows whether the transaction is durable.
+    /// [`Error::Log`]: the log failed. Only reopening the store shows whether the transaction is durable. The
+    /// conflict error of an earlier call that rolled the transaction back, also if the caller has ignored it.
     pub fn commit(self) -> Result<(), Error> {
         let _commit = probe::commit();
         let relaxed = self.durability.get() == Durability::Relaxed;
@@ -371,7 +374,7 @@ impl Transaction {
     }
 
     /// Returns `true` if an error of an earlier call has rolled the transaction back. Each call then fails
-    /// with [`Error::Aborted`]; only `abort` and drop are allowed.
+    /// with [`Error::Aborted`], and [`commit`](Self::commit) with the conflict, if there was one.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.state.borrow().as_ref().is_none_or(|state| state.is_doomed())
