@@ -248,12 +248,14 @@ class _Store:
     """An open store; all `Cache` objects of this process on one directory share it.
 
     `lock` serializes the writers of this process, so no transaction meets a conflict. `tx` is the transaction
-    of the thread that holds `lock`.
+    of the thread that holds `lock`, and `writer` is the number of this thread.
     """
 
     _open: dict = {}
     # A signal handler may close a cache while its thread opens or closes one.
     _registry = threading.RLock()
+    # True while a thread that holds `_registry` changes `_open` or `_freed`.
+    _is_changing = False
     # Directory and store of each `Cache` object that was freed, until the store is left.
     _freed: collections.deque = collections.deque()
 
@@ -262,7 +264,7 @@ class _Store:
         self.db = azekura.open(directory, transaction_timeout=None)
         self.users = 0
         self.lock = threading.RLock()
-        self.tx = None
+        self.tx = self.writer = None
         self.hits = self.misses = 0
         table = self.db.table
         self.rows = table("rows", key=bytes, value=bytes)
@@ -278,7 +280,7 @@ class _Store:
     @classmethod
     def enter(cls, cache):
         """Opens the store of a `Cache` object, unless it is open."""
-        with cls._registry:
+        with cls._registry, cls._change():
             if cache._opened is None or cache._pid != os.getpid():
                 directory = cache._directory
                 store = cls._open.get(directory)
@@ -294,7 +296,7 @@ class _Store:
     def leave(cls, cache):
         """Closes the store of a `Cache` object if no other object uses it. After `Busy`, the store is still
         open; after another error, such as a failed write, the next call opens it again."""
-        with cls._registry:
+        with cls._registry, cls._change():
             opened, cache._opened = cache._opened, None
             try:
                 if opened is not None:
@@ -318,19 +320,30 @@ class _Store:
         store.users -= 1
 
     @classmethod
+    @contextlib.contextmanager
+    def _change(cls):
+        """Sets `_is_changing` during a `with` block, inside `_registry`."""
+        outer, cls._is_changing = cls._is_changing, True
+        try:
+            yield
+        finally:
+            cls._is_changing = outer
+
+    @classmethod
     def leave_freed(cls, *freed):
         """Leaves the stores of `Cache` objects that were freed. The garbage collector frees objects at any
-        place, also while this thread holds `_registry`. A later call then leaves the stores."""
+        place, also while this thread is in a method of this class. A later call then leaves the stores."""
         cls._freed.extend(freed)
-        if not cls._freed or cls._registry._is_owned() or not cls._registry.acquire(blocking=False):
+        if not cls._freed or cls._is_changing or not cls._registry.acquire(blocking=False):
             return
         try:
-            for _ in range(len(cls._freed)):
-                left = cls._freed.popleft()
-                try:
-                    cls._release(*left)
-                except azekura.Busy:
-                    cls._freed.append(left)
+            with cls._change():
+                for _ in range(len(cls._freed)):
+                    left = cls._freed.popleft()
+                    try:
+                        cls._release(*left)
+                    except azekura.Busy:
+                        cls._freed.append(left)
         finally:
             cls._registry.release()
 
@@ -348,6 +361,7 @@ class _Store:
         cls._open = {}
         cls._freed = collections.deque()
         cls._registry = threading.RLock()
+        cls._is_changing = False
 
 
 atexit.register(_Store.close_all)
@@ -438,6 +452,8 @@ class Cache:
                 # A signal handler may raise an exception after each of these steps.
                 try:
                     _joined.set((*outer, tx))
+                    # In this order: a reader of another thread that sees `tx` never sees its own number.
+                    store.writer = threading.get_ident()
                     store.tx = tx
                     yield
                 finally:
@@ -458,7 +474,7 @@ class Cache:
         None."""
         tx = store.tx
         # This call does not take the lock: meanwhile, a write of another thread with `timeout=0` would fail.
-        if tx is None or not store.lock._is_owned():
+        if tx is None or store.writer != threading.get_ident():
             return None
         return tx if cls._has_joined(tx) else store.db.snapshot()
 
