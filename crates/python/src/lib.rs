@@ -15,7 +15,7 @@ mod transaction;
 
 use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -159,8 +159,8 @@ impl Deref for Store {
 }
 
 impl Drop for Store {
-    /// Closes the store without the GIL, because the last pages are written. If a snapshot is open, the store
-    /// stays open until the snapshot is freed.
+    /// Closes the store without the GIL, because the last pages are written. Snapshots share the store, so
+    /// none of them is open. If a transaction is open, the store stays open until the transaction is freed.
     fn drop(&mut self) {
         Python::attach(|py| py.detach(|| drop(self.0.close())));
     }
@@ -276,7 +276,8 @@ impl Database {
     /// Opens a snapshot of the present state.
     fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
         let snapshot = without_gil(py, || self.db.snapshot())?;
-        Ok(Snapshot { snapshot: Mutex::new(Some(snapshot)) })
+        let open = OpenSnapshot { snapshot, store: Arc::clone(&self.db) };
+        Ok(Snapshot { open: Mutex::new(Some(open)) })
     }
 
     /// Makes a backup in the new directory `to` while other threads continue; returns the number of its rows.
@@ -371,16 +372,26 @@ impl Database {
     }
 }
 
+/// An open snapshot. Its store is freed after it, and closes without the GIL.
+#[derive(Clone)]
+pub(crate) struct OpenSnapshot {
+    pub(crate) snapshot: azekura::Snapshot,
+    pub(crate) store: Arc<Store>,
+}
+
 /// The state of the store at one moment.
 #[pyclass(frozen, weakref, module = "azekura")]
 struct Snapshot {
-    snapshot: Mutex<Option<azekura::Snapshot>>,
+    open: Mutex<Option<OpenSnapshot>>,
 }
 
 impl Snapshot {
-    fn get(&self) -> PyResult<azekura::Snapshot> {
-        let open = self.snapshot.lock().map_err(|_| Closed::new_err("a call of the snapshot panicked"))?;
-        open.clone().ok_or_else(|| Closed::new_err("the snapshot was closed"))
+    fn lock(&self) -> PyResult<MutexGuard<'_, Option<OpenSnapshot>>> {
+        self.open.lock().map_err(|_| Closed::new_err("a call of the snapshot panicked"))
+    }
+
+    fn get(&self) -> PyResult<OpenSnapshot> {
+        self.lock()?.clone().ok_or_else(|| Closed::new_err("the snapshot was closed"))
     }
 }
 
@@ -405,14 +416,14 @@ impl Snapshot {
 
     /// Returns the names of all tables.
     fn table_names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let snapshot = self.get()?;
-        without_gil(py, || snapshot.table_names())
+        let open = self.get()?;
+        without_gil(py, || open.snapshot.table_names())
     }
 
     /// Closes the snapshot. The snapshot stays open while its tables are in use.
     fn close(&self) -> PyResult<()> {
-        let open = self.snapshot.lock();
-        drop(open.map_err(|_| Closed::new_err("a call of the snapshot panicked"))?.take());
+        let open = self.lock()?.take();
+        drop(open); // not under the mutex: another thread that holds the GIL could wait for it
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use self::rows::Rows;
 use crate::codec::Codec;
 use crate::errors::{raised, without_gil};
 use crate::transaction::{SharedTx, lock, opened};
-use crate::{Store, signals};
+use crate::{OpenSnapshot, Store, signals};
 
 /// Largest number of rows that an iterator reads at once.
 const BATCH_ROWS: usize = 256;
@@ -32,7 +32,13 @@ pub(crate) enum Scope {
     Database(Arc<Store>),
     Transaction(SharedTx),
     /// A table of a snapshot, which is looked up once.
-    Snapshot(Arc<OwnedSnapshotTable<[u8], [u8]>>),
+    Snapshot(Arc<OpenTable>),
+}
+
+/// A table of a snapshot. Its store is freed after it, and closes without the GIL.
+pub(crate) struct OpenTable {
+    table: OwnedSnapshotTable<[u8], [u8]>,
+    _store: Arc<Store>,
 }
 
 /// Name and codecs of a table.
@@ -102,7 +108,7 @@ macro_rules! in_any_scope {
     ($view:expr, $py:expr, $table:ident => $body:expr) => {{
         match &$view.scope {
             Scope::Snapshot(open) => without_gil($py, || {
-                let $table = open.table();
+                let $table = open.table.table();
                 $body
             }),
             _ => in_transaction!($view, $py, $table => $body),
@@ -284,11 +290,12 @@ impl SnapshotTable {
 
     pub(crate) fn of_snapshot(
         py: Python<'_>,
-        snapshot: &azekura::Snapshot,
+        open: &OpenSnapshot,
         definition: Arc<Definition>,
     ) -> PyResult<Self> {
-        let table = without_gil(py, || snapshot.owned_table(&definition.table))?;
-        Ok(Self::new(Scope::Snapshot(Arc::new(table)), definition))
+        let table = without_gil(py, || open.snapshot.owned_table(&definition.table))?;
+        let open = OpenTable { table, _store: Arc::clone(&open.store) };
+        Ok(Self::new(Scope::Snapshot(Arc::new(open)), definition))
     }
 
     pub(crate) fn definition(&self) -> Arc<Definition> {

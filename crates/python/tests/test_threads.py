@@ -161,6 +161,28 @@ def test_one_iterator_returns_each_row_once(db):
             assert sorted(found) == list(range(5000))
 
 
+def test_the_last_object_of_a_snapshot_closes_the_store(tmp_path):
+    def snapshot():
+        return azekura.open(tmp_path / "db").snapshot()
+
+    with azekura.open(tmp_path / "db") as db:
+        db.table("t")[b"key"] = b"value"
+    for use in (
+        lambda snap: snap.table("t"),
+        lambda snap: iter(snap.table("t")),
+        lambda snap: snap.table("t").items(),
+        lambda snap: snap,
+    ):
+        last = use(snapshot())
+        with pytest.raises(azekura.Busy):
+            azekura.open(tmp_path / "db")
+        del last
+        azekura.open(tmp_path / "db").close()
+    closed = snapshot()
+    closed.close()
+    azekura.open(tmp_path / "db").close()
+
+
 def test_a_snapshot_that_one_of_the_threads_closes(db):
     rows = db.table("t", key=int, value=int)
     rows[1] = 1
