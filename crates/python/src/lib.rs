@@ -5,6 +5,9 @@
 //! - **PY-2** No Python code runs inside a call of the store, except the progress function of a backup, the
 //!   codec of a row that is removed, and signal handlers. These acquire the GIL themselves, and hold no
 //!   latch. They do not run while the interpreter ends: acquiring the GIL would then panic.
+//! - **PY-3** No class needs the GIL: the classes are frozen and `Sync`, except `Rows`, which one thread at a
+//!   time borrows; a second thread gets an exception. No Python code runs while a mutex is locked that
+//!   another thread waits for, so free-threaded Python can stop all threads for its garbage collector.
 
 mod codec;
 mod errors;
@@ -437,8 +440,8 @@ impl Snapshot {
     }
 }
 
-// Free-threaded Python enables its GIL for this module, because no test has run without a GIL.
-#[pymodule(gil_used = true)]
+// Free-threaded Python does not enable its GIL for this module (PY-3).
+#[pymodule(gil_used = false)]
 #[pyo3(name = "_azekura")]
 fn azekura_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::import(module.py());

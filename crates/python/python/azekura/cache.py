@@ -273,7 +273,8 @@ class _Store:
         self.expiry = table("expiry", key=(float, int), value=bytes)
         self.tags = table("tags", key=(bytes, int), value=bytes)
         self.totals = table("totals", key=str, value=int)
-        # Numbers for the orders of insertion and of eviction, greater than all in the store.
+        # Numbers for the orders of insertion and of eviction, greater than all in the store. Only the thread
+        # that holds `lock` draws one: without a GIL, two threads could draw the same number.
         (seq, _), ((rank, _), _) = self.sequence.last() or (0, None), self.eviction.last() or ((0, 0), None)
         self.clock = itertools.count(1 + max(seq, rank))
 
@@ -943,7 +944,8 @@ class Cache:
 
     def _in_order_of_insertion(self, reverse):
         # Keys that are inserted during the iteration have greater numbers.
-        start, end = 0, next(self._store.clock)
+        newest = self._batch("sequence", "keys", 0, None, True)[:1]
+        start, end = 0, newest[0] + 1 if newest else 0
         while batch := self._batch("sequence", "items", start, end, reverse):
             yield from self._decoded(encoded for _, encoded in batch)
             if reverse:
