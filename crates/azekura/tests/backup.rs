@@ -211,6 +211,8 @@ fn an_error_of_the_progress_function_stops_the_backup() {
         .to_directory("b")
         .expect_err("was stopped");
     assert_eq!((calls, error.to_string()), (2, "enough".to_owned()));
+    let left = fs.open(Path::new("b/backup.azk.new"), azekura_io::OpenOptions::new().read_only(true));
+    assert_eq!(left.and_then(|file| file.len()).expect("is left"), 0, "it takes no space");
     let error = Restore::new().builder(on(&fs)).from_directory("b", "r").expect_err("has no backup");
     assert_eq!(error.kind(), ErrorKind::Invalid);
     backup().to_directory("b").expect("backs up");

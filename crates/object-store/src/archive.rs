@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -63,6 +65,12 @@ fn read_file(path: &Path) -> Result<Option<Vec<u8>>, Error> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         read => read.map(Some).map_err(|source| file_error(path, source)),
     }
+}
+
+/// Writes a file that other users cannot read, like the files of an archive.
+fn write_file(path: &Path, contents: &[u8]) -> Result<(), Error> {
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(contents)).map_err(|source| file_error(path, source))
 }
 
 fn file_error(path: &Path, source: std::io::Error) -> Error {
@@ -225,15 +233,14 @@ impl ArchiveObjects {
         for name in self.list()? {
             let contents = self.read(&name)?;
             let path = dir.join(&name);
-            fs::write(&path, &contents).map_err(|source| file_error(&path, source))?;
+            write_file(&path, &contents)?;
             copied += 1;
         }
         if copied == 0 {
             return Err(Error::NotFound { object: format!("{}/log-*.azk", self.name) });
         }
         if let Some(end) = end {
-            let path = dir.join(END_NAME);
-            fs::write(&path, end).map_err(|source| file_error(&path, source))?;
+            write_file(&dir.join(END_NAME), &end)?;
         }
         Ok(copied)
     }

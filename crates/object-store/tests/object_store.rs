@@ -6,6 +6,7 @@ use std::error::Error as _;
 use std::fmt;
 use std::io::Read;
 use std::ops::Range;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -384,6 +385,9 @@ fn an_archive_in_objects_restores_to_each_time() {
     copy.push(scratch.path("log")).unwrap();
     let fetched = copy.fetch(scratch.path("fetched")).unwrap();
     assert!(fetched >= 2, "{fetched}");
+    for file in std::fs::read_dir(scratch.path("fetched")).unwrap() {
+        assert_eq!(file.unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
     for (n, (time, rows_then)) in states.iter().enumerate().step_by(5) {
         let to = scratch.path(&format!("to{n}"));
         let restore = Restore::new().archive(scratch.path("fetched")).to_time(*time);

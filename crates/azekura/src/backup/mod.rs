@@ -233,8 +233,8 @@ impl<'a> Backup<'a> {
     }
 
     /// Writes the backup to a directory, which is created if it is missing, and makes it durable. If the
-    /// process is killed, an incomplete file remains; [`Restore`] refuses it, and the next backup to this
-    /// directory replaces it.
+    /// backup fails, an empty file remains, and if the process is killed, an incomplete one; [`Restore`]
+    /// refuses it, and the next backup to this directory replaces it.
     ///
     /// # Errors
     ///
@@ -271,8 +271,14 @@ impl<'a> Backup<'a> {
         let file = fs.open(&unfinished, options).map_err(|e| Error::io("create", &unfinished, e))?;
         file.set_len(0).map_err(|e| Error::io("truncate", &unfinished, e))?;
         let out = BufWriter::with_capacity(BLOCK_BYTES, Sequential { file: Arc::clone(&file), at: 0 });
-        let report = self.write(out, &unfinished)?;
-        file.sync().map_err(|e| Error::io("sync", &unfinished, e))?;
+        let written = self.write(out, &unfinished).and_then(|report| {
+            file.sync().map_err(|e| Error::io("sync", &unfinished, e))?;
+            Ok(report)
+        });
+        let report = written.inspect_err(|_| {
+            // The store may have no space because of this file. Best effort.
+            let _ = file.set_len(0);
+        })?;
         fs.rename(&unfinished, &complete).map_err(|e| Error::io("rename", &unfinished, e))?;
         if let Err(error) = fs.sync_dir(path) {
             // BACKUP-1: after a failed sync, a later sync does not guarantee that the name is durable. Best
