@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 
 use super::{
-    Restore, azk_db, azk_error, azk_progress, azk_status, free, guarded, options, path_text, shared,
+    Restore, azk_db, azk_error, azk_progress, azk_status, free, guarded, options, path_of, shared,
     text_or_empty,
 };
 
@@ -24,7 +24,7 @@ pub unsafe extern "C" fn azk_backup(
 ) -> azk_status {
     guarded(error, || {
         // SAFETY: CAPI-1, CAPI-2.
-        let (db, to) = unsafe { (shared(db, "db")?, path_text(to, "to")?) };
+        let (db, to) = unsafe { (shared(db, "db")?, path_of(to, "to")?) };
         // SAFETY: CAPI-2.
         let options = unsafe { text_or_empty(options, "options")? };
         let mut rate = None;
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn azk_restore(
 ) -> azk_status {
     guarded(error, || {
         // SAFETY: CAPI-2.
-        let (from, to) = unsafe { (path_text(from, "from")?, path_text(to, "to")?) };
+        let (from, to) = unsafe { (path_of(from, "from")?, path_of(to, "to")?) };
         // SAFETY: CAPI-2.
         let options = unsafe { text_or_empty(options, "options")? };
         let (mut verify, mut page_size, mut store) = (false, None, String::new());

@@ -15,9 +15,11 @@
 
 mod options;
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::ops::Bound;
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
@@ -176,12 +178,18 @@ unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Error>
     text.to_str().map_err(|_| Error::Invalid(format!("argument {name} is not UTF-8")))
 }
 
-/// Borrows a path argument. An empty path is refused: joined with the name of a file, it would mean the
-/// working directory.
-unsafe fn path_text<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Error> {
-    // SAFETY: CAPI-2.
-    let path = unsafe { text(pointer, name)? };
-    if path.is_empty() { Err(Error::Invalid(format!("argument {name} is an empty path"))) } else { Ok(path) }
+/// Borrows a path argument, which may have any bytes. An empty path is refused: joined with the name of a
+/// file, it would mean the working directory.
+unsafe fn path_of<'a>(pointer: *const c_char, name: &str) -> Result<&'a Path, Error> {
+    if pointer.is_null() {
+        return Err(null(name));
+    }
+    // SAFETY: CAPI-2: a string ends with a zero byte.
+    let path = unsafe { CStr::from_ptr(pointer) };
+    if path.is_empty() {
+        return Err(Error::Invalid(format!("argument {name} is an empty path")));
+    }
+    Ok(Path::new(OsStr::from_bytes(path.to_bytes())))
 }
 
 /// Borrows a string argument that may be null; null means an empty string.
@@ -253,7 +261,7 @@ pub unsafe extern "C" fn azk_open(
 ) -> azk_status {
     guarded(error, || {
         // SAFETY: CAPI-2.
-        let (path, options) = unsafe { (path_text(path, "path")?, text_or_empty(options, "options")?) };
+        let (path, options) = unsafe { (path_of(path, "path")?, text_or_empty(options, "options")?) };
         if db.is_null() {
             return Err(null("db"));
         }

@@ -1,6 +1,7 @@
 //! Tests of calls with wrong arguments.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::ptr;
 
 use azekura_c::{
@@ -72,6 +73,25 @@ fn a_length_that_was_negative_is_refused() {
         assert_eq!(azk_abort(tx, ptr::null_mut()), OK);
         assert_eq!(azk_close(db, ptr::null_mut()), OK);
     }
+}
+
+#[test]
+fn paths_have_any_bytes() {
+    let scratch = tempfile::tempdir().expect("is made");
+    let path = |name: &[u8]| {
+        let path = scratch.path().join(OsStr::from_bytes(name));
+        CString::new(path.into_os_string().into_vec()).expect("no zero byte")
+    };
+    let (db_path, to, copy) = (path(b"db\xff"), path(b"to\xff"), path(b"copy\xff"));
+    let (mut db, none, error) = (ptr::null_mut(), ptr::null(), ptr::null_mut());
+    // SAFETY: CAPI-1, CAPI-2: the handles are those of the calls before.
+    unsafe {
+        assert_eq!(azk_open(db_path.as_ptr(), none, &raw mut db, error), OK);
+        assert_eq!(azk_backup(db, to.as_ptr(), none, None, ptr::null_mut(), error), OK);
+        assert_eq!(azk_close(db, error), OK);
+        assert_eq!(azk_restore(to.as_ptr(), copy.as_ptr(), none, error), OK);
+    }
+    assert!(scratch.path().join(OsStr::from_bytes(b"copy\xff")).is_dir());
 }
 
 #[test]
