@@ -5,7 +5,7 @@ use std::ops::{Bound as Edge, ControlFlow};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use azekura::{Error, OwnedSnapshotTable, RowRef, TableDefinition};
-use pyo3::exceptions::{PyKeyError, PyTypeError};
+use pyo3::exceptions::{PyKeyError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
@@ -190,6 +190,22 @@ impl View {
         })
     }
 
+    /// Encodes a key. Returns `None` for an object that cannot be a key of the table: as in a dict, it is not
+    /// contained. Other exceptions, such as Ctrl-C in `__index__`, are raised.
+    fn possible_key<'a>(&self, key: &'a Bound<'_, PyAny>) -> PyResult<Option<Cow<'a, [u8]>>> {
+        let py = key.py();
+        match self.definition.key.key(key) {
+            Err(error)
+                if error.is_instance_of::<PyTypeError>(py)
+                    || error.is_instance_of::<PyValueError>(py)
+                    || error.is_instance_of::<PyOverflowError>(py) =>
+            {
+                Ok(None)
+            }
+            encoded => encoded.map(Some),
+        }
+    }
+
     fn key_from<'py>(&self, py: Python<'py>, stored: &[u8]) -> PyResult<Bound<'py, PyAny>> {
         self.definition.key.key_from(py, stored)
     }
@@ -327,8 +343,7 @@ impl SnapshotTable {
     }
 
     fn __contains__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
-        // As in a dict, an object that cannot be a key of the table is not contained in it.
-        let Ok(key) = self.view.definition.key.key(key) else { return Ok(false) };
+        let Some(key) = self.view.possible_key(key)? else { return Ok(false) };
         in_any_scope!(self.view, py, table => table.contains(key.as_ref()))
     }
 
@@ -430,7 +445,7 @@ impl SnapshotTable {
         end: Option<&Bound<'_, PyAny>>,
         prefix: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<bool> {
-        let Ok(key) = self.view.definition.key.key(key) else { return Ok(false) };
+        let Some(key) = self.view.possible_key(key)? else { return Ok(false) };
         let (low, high) = self.view.bounds(start, end, prefix)?;
         let is_above = !matches!(&low, Edge::Included(low) if key.as_ref() < low.as_slice());
         Ok(is_above && !matches!(&high, Edge::Excluded(high) if key.as_ref() >= high.as_slice()))
@@ -549,7 +564,7 @@ impl Table {
             }
             Ok(sum)
         })?;
-        sum.ok_or_else(|| pyo3::exceptions::PyOverflowError::new_err("the sum does not fit into 64 bits"))
+        sum.ok_or_else(|| PyOverflowError::new_err("the sum does not fit into 64 bits"))
     }
 
     /// Removes the row with the least key that no other transaction has locked, and returns it as (key,

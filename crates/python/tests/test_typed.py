@@ -494,6 +494,21 @@ def test_a_call_of_a_table_ends_after_the_lock_timeout(tmp_path):
         assert table.add(1) == 2
 
 
+def test_the_search_for_a_key_hides_no_other_exception(tmp_path):
+    class Stopped:
+        def __index__(self):
+            raise KeyboardInterrupt
+
+    with azekura.open(tmp_path / "db") as db:
+        table = db.table("t", key=int, value=int)
+        table[1] = 1
+        for never in ("1", 2**70, None, 1.5, b"1"):
+            assert never not in table and never not in table.keys()
+        for rows in (table, table.keys()):
+            with pytest.raises(KeyboardInterrupt):
+                Stopped() in rows
+
+
 def test_a_transaction_with_a_hidden_conflict_runs_again(tmp_path):
     def returns(error):
         return None
