@@ -39,7 +39,8 @@
 //! | `hooks::thread` | the threads of this library, and their memory |
 //! | `hooks::bounce` | bounce buffers: ordinary memory for transfers to and from far memory |
 //! | `next` | the functions of the C library that the hooks replace |
-//! | `alloc` | the memory of this library: from the C library's heap, never far |
+//! | `alloc` | the memory of this library |
+//! | `pool` | blocks of memory without a lock |
 //!
 //! # Rules
 //!
@@ -48,6 +49,9 @@
 //! - **FAR-2** The memory of this library is never far memory.
 //! - **FAR-3** A failure of the setup ends the process before `main`, with a message and code 71.
 //! - **FAR-4** When a thread acquires a lock of this library, the stack that it runs on is not far memory.
+//! - **FAR-5** This library, and the C library in this library's threads, allocate memory without a lock, and
+//!   only from the system. A handler of the program may touch far memory while the thread that it interrupts
+//!   holds a lock of the program's allocator, or of the C library's.
 //!
 //! # Limits
 //!
@@ -73,6 +77,8 @@ mod hooks;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[allow(dead_code, reason = "some functions are used only by the hooks of the recorder")]
 mod next;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod pool;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod ranges;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]

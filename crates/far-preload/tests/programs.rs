@@ -4,6 +4,11 @@
 
 #![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
+#[path = "programs/memory.rs"]
+mod memory;
+#[allow(dead_code, reason = "blocks of their own are mapped by the library only")]
+#[path = "../src/pool.rs"]
+mod pool;
 #[path = "../src/ranges.rs"]
 mod ranges;
 #[path = "programs/signals.rs"]

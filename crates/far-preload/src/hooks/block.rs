@@ -140,9 +140,9 @@ unsafe extern "C" fn calloc_for(count: usize, size: usize, caller: usize) -> *mu
 /// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn free(old: *mut c_void) {
-    if thread::is_ours() {
-        // Blocks of other threads stay allocated, because freeing them would call the program's allocator.
-        thread::release(old);
+    // A thread of the layer leaves other blocks allocated, because freeing them would call the program's
+    // allocator.
+    if thread::release(old) || thread::is_ours() {
         return;
     }
     let is_next_ones = match heap_of(old as usize) {
@@ -158,7 +158,7 @@ pub(super) unsafe extern "C" fn free(old: *mut c_void) {
 }
 
 unsafe extern "C" fn realloc_for(old: *mut c_void, size: usize, caller: usize) -> *mut c_void {
-    if thread::is_ours()
+    if (thread::is_ours() || thread::size_of_block(old).is_some())
         && let Some(new) = thread::lengthen(old, size)
     {
         return new;
@@ -272,8 +272,9 @@ pub(super) unsafe extern "C" fn posix_memalign(
 /// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
+    let known = thread::size_of_block(block).or_else(|| far_room(block));
     // SAFETY: the caller keeps the contract of the C function.
-    far_room(block).unwrap_or_else(|| unsafe { USABLE.get()(block) })
+    known.unwrap_or_else(|| unsafe { USABLE.get()(block) })
 }
 
 /// Finds the C library's functions.

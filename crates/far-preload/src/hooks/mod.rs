@@ -46,7 +46,7 @@ pub(crate) use stack::{
     end_helper as end_stack_helper, start_helper as start_stack_helper, unmanage_here as unmanage_stack,
 };
 pub(crate) use stream::take_over as take_streams_over;
-pub(crate) use thread::{Blocks, blocks, forget_ours, processor_ns, watch_main_thread, with_ordinary_memory};
+pub(crate) use thread::{forget_ours, processor_ns, watch_main_thread, with_ordinary_memory};
 
 use std::ffi::c_int;
 

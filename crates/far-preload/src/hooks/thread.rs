@@ -2,27 +2,25 @@
 //!
 //! For a thread, the C library allocates memory (for instance its list of destructors) with the program's
 //! allocator. The state of that allocator may be far memory (jemalloc maps its state by `mmap`), or a thread
-//! that waits for a page may hold its locks. A thread of this layer would then wait for itself (FAR-1). So
-//! the few blocks of the layer's threads come from the C library's own heap, whatever allocator the program
-//! has. Blocks of other allocators are not freed by the layer's threads.
+//! that waits for a page may hold its locks, or those of the C library's heap. A thread of this layer would
+//! then wait for itself (FAR-1). So the few blocks of the layer's threads come from a pool of this library
+//! (FAR-5). Every thread frees them to that pool. Blocks of other allocators are not freed by the layer's
+//! threads.
 
 use crate::next::Next;
+use crate::pool::{Class, Pool};
 use azekura_far::{signals_blocked::SignalsBlocked, sys};
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicI32,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 unsafe extern "C" {
-    fn __libc_calloc(count: usize, size: usize) -> *mut c_void;
-    fn __libc_realloc(old: *mut c_void, size: usize) -> *mut c_void;
-    fn __libc_free(old: *mut c_void);
     /// First and last byte of this library, defined by the linker.
     static __ehdr_start: u8;
     static _end: u8;
@@ -33,12 +31,10 @@ type Create =
     unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
 
 static CREATE: Next<Create> = Next::new(c"pthread_create");
-/// Blocks of the layer's threads, and of calls that need ordinary memory. No thread touches far memory while
-/// it holds this lock.
-static BLOCKS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
-
-/// Guard of the lock on these blocks. A forking thread holds it, so that the lock is free in the child.
-pub(crate) type Blocks = MutexGuard<'static, BTreeSet<usize>>;
+/// Blocks of the layer's threads, and of calls that need ordinary memory: at most 1 GiB.
+static BLOCKS: Pool<256> = Pool::new();
+/// Number of bytes before a block that store its size.
+const HEADER: usize = 16;
 
 thread_local! {
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
@@ -50,8 +46,7 @@ pub(super) fn is_ours() -> bool {
     IS_OURS.get()
 }
 
-/// Runs a call with allocations from the C library's own heap, which is ordinary memory. Blocks that were
-/// allocated in such a call are freed in such a call.
+/// Runs a call with allocations from a pool of this library, which is ordinary memory.
 pub(crate) fn with_ordinary_memory<R>(call: impl FnOnce() -> R) -> R {
     let before = IS_OURS.replace(true);
     let result = call();
@@ -59,31 +54,47 @@ pub(crate) fn with_ordinary_memory<R>(call: impl FnOnce() -> R) -> R {
     result
 }
 
-pub(crate) fn blocks() -> Blocks {
-    BLOCKS.lock().unwrap_or_else(PoisonError::into_inner)
+/// Returns the class of a block with this number of bytes after its header.
+fn class_of(size: usize) -> Option<Class> {
+    Class::of(size.checked_add(HEADER)?, HEADER)
 }
 
 /// Allocates a zeroed block for a thread of the layer.
 pub(super) fn allocate(size: usize) -> *mut c_void {
-    // SAFETY: the function of the C library has no preconditions.
-    let block = unsafe { __libc_calloc(1, size.max(1)) };
-    if !block.is_null() {
-        blocks().insert(block as usize);
-    } else if OURS.iter().any(|ours| ours.load(Acquire) == own_id()) {
-        // The C library would end the process without a message. Acquire: pairs with AcqRel in `begin`.
-        crate::session::exhausted(size);
+    let start = class_of(size).map_or(ptr::null_mut(), |class| BLOCKS.take(class));
+    if start.is_null() {
+        if OURS.iter().any(|ours| ours.load(Acquire) == own_id()) {
+            // The C library would end the process without a message. Acquire: pairs with AcqRel in `begin`.
+            crate::session::exhausted(size);
+        }
+        super::fail(libc::ENOMEM);
+        return ptr::null_mut();
     }
-    block
+    // SAFETY: the block has a header and this number of bytes, and is aligned to 64 bytes.
+    unsafe {
+        start.cast::<usize>().write(size);
+        let block = start.add(HEADER);
+        block.write_bytes(0, size);
+        block.cast()
+    }
+}
+
+/// Returns the size of a block of the layer's threads; `None` for other blocks.
+#[inline]
+pub(super) fn size_of_block(block: *mut c_void) -> Option<usize> {
+    // SAFETY: such a block has a header.
+    BLOCKS.owns(block as usize).then(|| unsafe { block.cast::<u8>().sub(HEADER).cast::<usize>().read() })
 }
 
 /// Frees a block of the layer's threads. Returns `true` if the block was one of these.
+#[inline]
 pub(super) fn release(block: *mut c_void) -> bool {
-    let was_ours = blocks().remove(&(block as usize));
-    if was_ours {
-        // SAFETY: the block is from `allocate`, and was removed from the set.
-        unsafe { __libc_free(block) };
+    let size = size_of_block(block);
+    if let Some(class) = size.and_then(class_of) {
+        // SAFETY: the block is from `allocate`, with this size.
+        unsafe { BLOCKS.give(class, block.cast::<u8>().sub(HEADER)) };
     }
-    was_ours
+    size.is_some()
 }
 
 struct Beginning {
@@ -245,12 +256,13 @@ pub(super) fn lengthen(old: *mut c_void, size: usize) -> Option<*mut c_void> {
     if old.is_null() {
         return Some(allocate(size));
     }
-    if !blocks().remove(&(old as usize)) {
-        return None;
+    let before = size_of_block(old)?;
+    let new = allocate(size);
+    if !new.is_null() {
+        // SAFETY: both blocks are at least as long as the copy, and do not overlap.
+        unsafe { ptr::copy_nonoverlapping(old.cast::<u8>(), new.cast::<u8>(), before.min(size)) };
+        release(old);
     }
-    // SAFETY: from `allocate`.
-    let new = unsafe { __libc_realloc(old, size.max(1)) };
-    blocks().insert(if new.is_null() { old } else { new } as usize);
     Some(new)
 }
 

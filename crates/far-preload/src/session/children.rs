@@ -12,20 +12,22 @@
 
 use super::{CODE, ENDED, HEAP, LAUNCH, THRESHOLD, UNSERVED_RANGES, install, open, say, was_in_place};
 use crate::heap::{FrozenHeap, Heap};
-use crate::hooks::{Blocks, blocks, with_ordinary_memory};
+use crate::hooks::with_ordinary_memory;
 use std::cell::UnsafeCell;
 use std::error::Error;
 use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicBool,
     Ordering::{Relaxed, Release},
 };
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// State that is locked between the handlers: the heap, if there is one, and the blocks of the threads of
-/// this library.
-struct Forking(UnsafeCell<Option<(Option<FrozenHeap<'static>>, Blocks)>>);
+/// One thread forks at a time.
+static ORDER: Mutex<()> = Mutex::new(());
+
+/// State that is locked between the handlers: the heap, if there is one, and the order of forks.
+struct Forking(UnsafeCell<Option<(Option<FrozenHeap<'static>>, MutexGuard<'static, ()>)>>);
 
 // SAFETY: only the thread that holds the lock, which is a field of this value, accesses the value.
 unsafe impl Sync for Forking {}
@@ -99,13 +101,13 @@ extern "C" fn before() {
     // Relaxed: if it is set, all memory is ordinary, and a copy of it needs nothing from this library.
     let far = if ENDED.load(Relaxed) { None } else { super::heap() };
     let frozen = far.and_then(|heap| heap.freeze().map_err(|error| REASON.set(error.to_string())).ok());
-    // Acquired last, because threads that hold the heap's locks may acquire this lock.
-    let blocks = blocks();
+    // Acquired last: the frozen heap has blocked signals, whose handlers may fork.
+    let order = ORDER.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: this thread holds the lock now.
-    unsafe { *FORKING.0.get() = Some((frozen, blocks)) };
+    unsafe { *FORKING.0.get() = Some((frozen, order)) };
 }
 
-/// Takes the state that `before` stored, and releases the lock of the blocks.
+/// Takes the state that `before` stored, and releases the order of forks.
 fn frozen() -> Option<FrozenHeap<'static>> {
     // SAFETY: `before` stored it in this thread, which holds the lock, or in the parent of this child with
     // one thread.
