@@ -74,11 +74,16 @@ pub(crate) fn is_managed(range: Range<usize>) -> bool {
     unsafe { HEAP.load(Acquire).as_ref() }.is_some_and(|session| session.heap.memory().is_managed(range))
 }
 
-/// Returns the far heap for a new block of this size.
+/// Returns the far heap for a new block of this size. No allocator has a block above half of the addresses:
+/// the C library returns the error.
 #[inline]
 pub(crate) fn heap_for(bytes: usize) -> Option<&'static Heap> {
     // Relaxed: an independent number; `heap` provides the ordering.
-    if bytes < THRESHOLD.load(Relaxed) { None } else { heap().or_else(children::heap) }
+    if bytes < THRESHOLD.load(Relaxed) || bytes > isize::MAX as usize {
+        None
+    } else {
+        heap().or_else(children::heap)
+    }
 }
 
 /// Returns the far heap for a new mapping of this size.

@@ -9,9 +9,26 @@
 static uint64_t state = 88172645463325252ull;
 static uint64_t next(void) { state ^= state << 13; state ^= state >> 7; return state ^= state << 17; }
 
+/* Sizes that no allocator has. Volatile, because compilers know such calls. */
+static int impossible(void)
+{
+    volatile size_t sizes[] = {SIZE_MAX, SIZE_MAX - 4096, SIZE_MAX / 8 * 7 + 2, (size_t)PTRDIFF_MAX + 1};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        void *aligned = NULL;
+        unsigned char *block = malloc(4 << 20);
+        block[(4 << 20) - 1] = 9;
+        if (malloc(sizes[i]) || calloc(sizes[i], 1) || realloc(NULL, sizes[i])) return 1;
+        if (!posix_memalign(&aligned, 16, sizes[i]) || aligned_alloc(4096, sizes[i])) return 1;
+        if (realloc(block, sizes[i]) || block[(4 << 20) - 1] != 9) return 1;
+        free(block);
+    }
+    return 0;
+}
+
 int main(void)
 {
     enum { N = 24 };
+    if (impossible()) return puts("a block of an impossible size"), 1;
     unsigned char *block[N] = {0};
     size_t length[N] = {0};
     uint64_t sum = 0;
