@@ -143,7 +143,9 @@ pub(crate) fn is_static(address: usize, bytes: usize) -> bool {
 /// Returns `true` if a range is whole pages of the kernel, all of them of a far static array.
 pub(crate) fn is_all_static(address: usize, bytes: usize) -> bool {
     const PIECE: usize = 4096;
-    let range = address..address.saturating_add(bytes).next_multiple_of(PIECE);
+    let end = address.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(PIECE));
+    let Some(end) = end else { return false };
+    let range = address..end;
     address.is_multiple_of(PIECE)
         && is_static(address, bytes)
         && heap().is_some_and(|heap| {

@@ -209,7 +209,10 @@ fn by_parts(
 ) -> c_int {
     let start = at as usize;
     let bytes = bytes.checked_next_multiple_of(PIECE).unwrap_or(bytes);
-    let Some(heap) = heap().filter(|_| bytes > 0 && is_of_pieces(start) && !super::thread::is_ours()) else {
+    // The kernel refuses a range beyond the addresses of programs, and changes no part of it.
+    let is_range = start.checked_add(bytes).is_some_and(|end| end <= isize::MAX as usize);
+    let is_valid = is_range && bytes > 0 && is_of_pieces(start);
+    let Some(heap) = heap().filter(|_| is_valid && !super::thread::is_ours()) else {
         return kernel(at, bytes);
     };
     let Parts { far, mut others } = heap.parts(start, bytes);

@@ -34,10 +34,25 @@ static int beside(void)
     return munmap(b, 2 * mb);
 }
 
+/* The kernel refuses ranges that wrap around, and leaves the memory as it was. */
+static int beyond(void)
+{
+    volatile size_t lengths[] = {SIZE_MAX, SIZE_MAX - 4095, SIZE_MAX / 2 + 1};
+    unsigned char *a = MAP(1 << 20);
+    MUST(a != MAP_FAILED);
+    memset(a, 5, 1 << 20);
+    for (int i = 0; i < 3; i++) {
+        MUST(munmap(a, lengths[i]) == -1);
+        if (i < 2) MUST(madvise(a, lengths[i], MADV_DONTNEED) == -1);
+        MUST(all(a, 1 << 20, 5));
+    }
+    return munmap(a, 1 << 20);
+}
+
 int main(void)
 {
     size_t mb = 1 << 20;
-    if (beside()) return 1;
+    if (beside() || beyond()) return 1;
     for (int round = 0; round < 40; round++) { /* the total exceeds the far memory if pieces are not freed */
         unsigned char *a = MAP(6 * mb + 12288);
         MUST(a != MAP_FAILED && all(a, 6 * mb + 12288, 0));
