@@ -35,6 +35,7 @@
 //! | `hooks::signal` | SIGSEGV, shared with the program |
 //! | `hooks::stack` | stacks in far memory |
 //! | `hooks::limit` | limits that count far memory |
+//! | `hooks::lock` | waits for locks and conditions, if the kernel does not wait for far memory |
 //! | `hooks::birth` | child processes that are not made by `fork` |
 //! | `hooks::thread` | the threads of this library, and their memory |
 //! | `hooks::bounce` | bounce buffers: ordinary memory for transfers to and from far memory |
@@ -62,8 +63,8 @@
 //!   If no copy is possible (with SIGSEGV, or without memory at the servers), the child is ended when it
 //!   touches far memory.
 //! - Without the privilege to use userfaultfd for system calls, only the calls in `hooks` work on far memory.
-//!   Other calls return `EFAULT`, and so do calls that the C library makes internally (in
-//!   `pthread_mutex_lock`, or in `scandir` with an allocator of the program).
+//!   Other calls return `EFAULT`, and so do calls that the C library makes internally (in `scandir` with an
+//!   allocator of the program, in `mtx_lock`, `cnd_wait`, `pthread_once`).
 
 #![cfg_attr(not(all(target_os = "linux", target_env = "gnu")), allow(unused))]
 #![cfg(not(loom))]

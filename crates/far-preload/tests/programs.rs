@@ -89,6 +89,11 @@ fn threads_share_far_memory() {
 }
 
 #[test]
+fn locks_and_conditions_may_lie_in_pages_that_leave() {
+    mechanisms().into_iter().for_each(|mechanism| same("locks", &[], mechanism));
+}
+
+#[test]
 fn static_arrays_are_far_and_children_have_them() {
     let gives = |mechanism: &Mechanism| *mechanism != Mechanism::Sigsegv;
     mechanisms().into_iter().filter(gives).for_each(|mechanism| same("statics", &[], mechanism));

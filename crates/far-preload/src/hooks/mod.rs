@@ -27,6 +27,7 @@ mod descriptor;
 mod directory;
 mod kernel;
 mod limit;
+mod lock;
 mod map;
 mod message;
 mod number;
@@ -62,6 +63,7 @@ pub(crate) fn resolve() {
     descriptor::resolve();
     directory::resolve();
     kernel::resolve();
+    lock::resolve();
     map::resolve();
     message::resolve();
     once::resolve();
