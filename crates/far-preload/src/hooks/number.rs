@@ -3,10 +3,10 @@
 //! direct I/O and of the memory of this process (`transfer`, `own`), the others if the kernel does not wait
 //! for far memory (F1). Calls without such a hook are repeated, as in `again`.
 
-use super::again::{Given, asked};
+use super::again::{Given, SOME, asked};
 use super::descriptor::LOCK;
 use super::{fail, message, once, own, transfer, wait};
-use crate::session::serves_system_calls;
+use crate::session::{is_unserved, serves_system_calls, unmanage};
 use libc::{c_int, c_long, c_uint, c_ulong, off_t, socklen_t};
 use std::ptr;
 
@@ -31,8 +31,31 @@ pub(super) unsafe fn by_number(
         let waited = || wait::by_number(number, arguments).map(c_long::from);
         delivered(number, arguments).or_else(waited).or_else(|| {
             let given = given(number, arguments)?;
+            if number == libc::SYS_futex_waitv {
+                settle_words(arguments[0], arguments[1]);
+            }
             Some(asked(&given, call))
         })
+    }
+}
+
+/// Makes the words of a wait for several futexes leave far memory, as those of locks do (`lock`).
+///
+/// # Safety
+///
+/// The contract of `futex_waitv`: `at` is the address of this number of descriptions of a word.
+unsafe fn settle_words(at: usize, count: usize) {
+    const MOST: usize = 128;
+    let all = ptr::with_exposed_provenance::<[usize; 3]>(at);
+    if at == 0 || count > MOST {
+        return; // the kernel refuses the call
+    }
+    for i in 0..count {
+        // SAFETY: the caller keeps this function's contract.
+        let [_, word, _] = unsafe { all.add(i).read_unaligned() };
+        if is_unserved(word, size_of::<u32>()) {
+            unmanage(word, size_of::<u32>());
+        }
     }
 }
 
@@ -115,6 +138,7 @@ fn given(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<[Given; 3]> {
     use Given::{Reads, Text, Texts, Writes};
     const STAT: usize = size_of::<libc::stat>();
     const EVENT: usize = size_of::<libc::epoll_event>();
+    const NAME: usize = size_of::<libc::sockaddr_storage>();
     const NONE: Given = Reads(0, 0);
     Some(match number {
         libc::SYS_openat | libc::SYS_faccessat | libc::SYS_mkdirat | libc::SYS_unlinkat => {
@@ -139,6 +163,28 @@ fn given(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<[Given; 3]> {
         libc::SYS_getrusage => [Writes(b, size_of::<libc::rusage>()), NONE, NONE],
         libc::SYS_uname => [Writes(a, size_of::<libc::utsname>()), NONE, NONE],
         libc::SYS_sysinfo => [Writes(a, size_of::<libc::sysinfo>()), NONE, NONE],
+        libc::SYS_chdir => [Text(a), NONE, NONE],
+        libc::SYS_statfs => [Text(a), Writes(b, size_of::<libc::statfs>()), NONE],
+        libc::SYS_fstatfs => [Writes(b, size_of::<libc::statfs>()), NONE, NONE],
+        libc::SYS_linkat => [Text(b), Text(d), NONE],
+        libc::SYS_symlinkat => [Text(a), Text(c), NONE],
+        libc::SYS_fchmodat | libc::SYS_fchownat | libc::SYS_inotify_add_watch => [Text(b), NONE, NONE],
+        libc::SYS_utimensat => [Text(b), Reads(c, 32), NONE],
+        libc::SYS_bind | libc::SYS_connect => [Reads(b, c.min(NAME)), NONE, NONE],
+        libc::SYS_getsockname | libc::SYS_getpeername => [Writes(b, NAME), Writes(c, 4), NONE],
+        libc::SYS_setsockopt => [Reads(d, e.min(SOME)), NONE, NONE],
+        libc::SYS_capget | libc::SYS_capset => [Writes(a, 8), Writes(b, 24), NONE],
+        // The C library has no functions for these calls, so programs make them by number.
+        libc::SYS_sched_getattr => [Writes(b, c.min(SOME)), NONE, NONE],
+        libc::SYS_sched_setattr => [Reads(b, 48), NONE, NONE],
+        libc::SYS_perf_event_open => [Reads(a, 112), NONE, NONE],
+        libc::SYS_bpf => [Writes(b, c.min(SOME)), NONE, NONE],
+        libc::SYS_landlock_create_ruleset => [Reads(a, b.min(SOME)), NONE, NONE],
+        libc::SYS_landlock_add_rule => [Reads(c, 16), NONE, NONE],
+        libc::SYS_rt_sigqueueinfo => [Reads(c, size_of::<libc::siginfo_t>()), NONE, NONE],
+        libc::SYS_pidfd_send_signal => [Reads(c, size_of::<libc::siginfo_t>()), NONE, NONE],
+        libc::SYS_rt_tgsigqueueinfo => [Reads(d, size_of::<libc::siginfo_t>()), NONE, NONE],
+        libc::SYS_futex_waitv => [Reads(a, b.min(128) * 24), Reads(d, 16), NONE],
         _ => return None,
     })
 }

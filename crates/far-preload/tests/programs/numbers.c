@@ -54,6 +54,17 @@ static int numbers(void)
     MUST(syscall(SYS_clock_gettime, CLOCK_PROCESS_CPUTIME_ID, bytes) == 0);
     MUST(syscall(SYS_getrandom, bytes, 300000, 0) == 300000);
     MUST(syscall(SYS_getcwd, bytes, 4096) > 0);
+    MUST(syscall(SYS_statfs, strcpy(name, "/"), bytes) == 0);
+    MUST(syscall(SYS_sched_getattr, 0, bytes, 48, 0) == 0 && *(unsigned *)bytes == 48);
+    struct sockaddr_in *address = (struct sockaddr_in *)far;
+    *address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t *length = (socklen_t *)(far + 3 * MB);
+    *length = sizeof *address;
+    int on = socket(AF_INET, SOCK_DGRAM, 0);
+    MUST(syscall(SYS_bind, on, address, sizeof *address) == 0);
+    MUST(syscall(SYS_getsockname, on, address, length) == 0 && address->sin_port != 0);
+    MUST(syscall(SYS_connect, on, address, sizeof *address) == 0);
+    close(on);
     int fd = syscall(SYS_memfd_create, strcpy(name, "azekura"), 0);
     MUST(fd >= 0 && syscall(SYS_write, fd, bytes, 2 * MB) == 2 * MB);
     MUST(syscall(SYS_pread64, fd, bytes + 100, MB, 0L) == MB);
