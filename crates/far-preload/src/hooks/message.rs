@@ -8,7 +8,7 @@ use super::once::Kept;
 use super::transfer::{bounced_in, bounced_out, one, unserved_parts};
 use super::{errno, fail, queued};
 use crate::next::Next;
-use crate::session::is_unserved;
+use crate::session::{is_unserved, serves_system_calls};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use std::ffi::{c_int, c_uint, c_void};
 use std::time::{Duration, Instant};
@@ -152,11 +152,12 @@ unsafe fn copied_name(at: *const c_void, length: socklen_t) -> Option<(libc::soc
 
 /// Returns `true` if the kernel could not access some part of a message.
 unsafe fn is_far(message: *const msghdr) -> bool {
+    // If the kernel waits for far memory, it also reports a message that cannot be read.
+    if message.is_null() || serves_system_calls() {
+        return false;
+    }
     if is_unserved(message as usize, size_of::<msghdr>()) {
         return true;
-    }
-    if message.is_null() {
-        return false;
     }
     // SAFETY: the message is that of the caller.
     unsafe {

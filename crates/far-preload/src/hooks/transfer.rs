@@ -13,7 +13,7 @@ use super::bounce::{BOUNCE, Bounce, Parts};
 use super::once::Kept;
 use super::{errno, fail, own};
 use crate::next::Next;
-use crate::session::{is_managed, is_unserved};
+use crate::session::{is_managed, is_unserved, serves_system_calls};
 use azekura_far::sys;
 use libc::{iovec, off_t, size_t, ssize_t, timespec};
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -234,7 +234,8 @@ write!(pwrite64, PWRITE, offset);
 ///
 /// The contract of `readv`: `at` points to `count` parts.
 pub(super) unsafe fn unserved_parts<'a>(at: *const iovec, count: usize) -> Option<Parts<'a>> {
-    if at.is_null() || count == 0 || count > MOST_PARTS as usize {
+    // If the kernel waits for far memory, it also reports a list that cannot be read.
+    if serves_system_calls() || at.is_null() || count == 0 || count > MOST_PARTS as usize {
         return None;
     }
     // SAFETY: the caller keeps this function's contract.

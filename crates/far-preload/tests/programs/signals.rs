@@ -39,3 +39,10 @@ fn far_5_a_handler_uses_pages_that_are_away_while_the_allocator_is_locked() {
         assert!(server.stats().puts > 10, "{mechanism}: {:?} {said}", server.stats());
     }
 }
+
+/// Without privileges, such a pointer ends the program: the hooks read the lists.
+#[test]
+fn the_kernel_reports_pointers_that_cannot_be_read() {
+    let serves = |mechanism: &Mechanism| mechanism.serves_system_calls();
+    mechanisms().into_iter().filter(serves).for_each(|mechanism| same("pointers", &[], mechanism));
+}
