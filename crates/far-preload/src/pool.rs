@@ -252,7 +252,7 @@ pub(crate) fn map(bytes: usize) -> *mut u8 {
 ///
 /// # Safety
 ///
-/// The mapping is from [`map`] with this size, and the caller uses only the returned address afterwards.
+/// The mapping is from [`map`] with this size, and the caller uses only the returned address afterward.
 pub(crate) unsafe fn remap(at: *mut u8, bytes: usize, new: usize) -> *mut u8 {
     let arguments = [at as usize, bytes, new, libc::MREMAP_MAYMOVE as usize, 0, 0];
     // SAFETY: the caller keeps this function's contract.

@@ -63,7 +63,7 @@ impl<'a> View<'a> {
 
     /// Replaces rows of `batch` by the rows that are visible to the snapshot. Copies only the replacements.
     /// `batch` holds all rows of the range from `from` up to `to` (exclusive; `None`: the end). The caller
-    /// validates the leaf afterwards (VERSION-2). Returns the last key of the batch if the rest of the range
+    /// validates the leaf afterward (VERSION-2). Returns the last key of the batch if the rest of the range
     /// has more rows than fit.
     pub(crate) fn correct(
         &self,

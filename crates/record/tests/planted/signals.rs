@@ -83,7 +83,7 @@ fn a_mutex_of_iso_c_is_named() {
 
 /// All threads begin in the same function of std. The mutex of std is a futex.
 #[test]
-fn a_thread_that_jumps_out_of_signal_handlers_is_recorded_afterwards() {
+fn a_thread_that_jumps_out_of_signal_handlers_is_recorded_afterward() {
     let mut programs = turn();
     let program = build("jumps", &mut programs);
     let analysis = analysis(&program, &[], Some("main"));
