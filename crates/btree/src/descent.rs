@@ -263,16 +263,17 @@ impl<'e> Descent<'e> {
         }
     }
 
-    /// Returns the leaf as [`Self::leaf`] does. Calls `absent` with the parent (not validated) of each leaf
-    /// that is not in the pool, before that leaf is read in.
+    /// Returns the leaf as [`Self::leaf`] does, and its parent (not validated), if the leaf is not latched and
+    /// not the root. Calls `absent` with the parent (not validated) of each leaf that is not in the pool,
+    /// before that leaf is read in.
     pub(crate) fn leaf_or(
         &mut self,
         seek: Seek<'_>,
         absent: &mut dyn FnMut(OptimisticPage<'e>),
-    ) -> Result<Leaf<'e>, TreeError> {
+    ) -> Result<(Leaf<'e>, Option<OptimisticPage<'e>>), TreeError> {
         while self.attempts < self.env.optimistic_attempts() {
             match walk(self.env.pool(), self.tree, seek, 0) {
-                Ok(at) => return Ok(Leaf::Unlatched(at.page)),
+                Ok(at) => return Ok((Leaf::Unlatched(at.page), at.parent)),
                 Err(cause) => {
                     if let Restart::Absent(_, Some(parent)) = &cause {
                         absent(*parent);
@@ -281,7 +282,7 @@ impl<'e> Descent<'e> {
                 }
             }
         }
-        self.leaf(seek)
+        Ok((self.leaf(seek)?, None))
     }
 
     /// Returns the leaf that covers `key`, latched exclusively.

@@ -327,6 +327,15 @@ impl BufferPool {
         self.words.prefetch(turn_of(id, self.frames.len()) as u32);
     }
 
+    /// Returns the words that the page usually has if it is in the pool. They may belong to another page: only
+    /// for a prefetch.
+    #[must_use]
+    pub fn expected_words(&self, page_id: PageId) -> Option<PageWords<'_>> {
+        let frame = self.hints.get(page_id)?;
+        // As in `expect_use`.
+        Some(PageWords::new(self.words.buffer(turn_of(frame, self.frames.len()) as u32)))
+    }
+
     /// Waits until the page is not latched exclusively; returns at once if it is not in the pool. Pins
     /// nothing. If the frame is assigned to another page meanwhile, this call waits for that page's latch,
     /// which is released too.

@@ -87,6 +87,14 @@ impl<'a> PageWords<'a> {
         let _ = (at, len);
     }
 
+    /// Prefetches the whole page as [`prefetch`](Self::prefetch) does, the last line first.
+    pub fn prefetch_backward(self) {
+        const LINE: usize = 64;
+        for line in (0..self.len() / LINE).rev() {
+            self.prefetch(LINE * line, LINE);
+        }
+    }
+
     /// Returns word `index` (bytes `8 * index ..`); 0 beyond the page.
     #[inline]
     #[must_use]
