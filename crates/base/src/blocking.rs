@@ -13,12 +13,18 @@
 //! - **BLOCK-1** The hook may be called while latches of the store are held. It acquires only locks under
 //!   which no other lock is acquired, and never calls the store.
 //! - **BLOCK-2** The hook may be called several times in one wait, and before waits that end at once.
+//! - **BLOCK-3** The hook returns `false` if the thread's other work has to wait with the thread. A wait for
+//!   the lock of another transaction then ends soon, with an error: that work may include the commit that
+//!   releases the lock. All other waits end without the thread's other work and ignore the result.
 //!
 //! ```
 //! use std::cell::Cell;
 //! thread_local! { static BLOCKED: Cell<u32> = const { Cell::new(0) } }
 //!
-//! azekura_base::blocking::on_block(Some(|| BLOCKED.set(BLOCKED.get() + 1)));
+//! azekura_base::blocking::on_block(Some(|| {
+//!     BLOCKED.set(BLOCKED.get() + 1);
+//!     true
+//! }));
 //! azekura_base::blocking::announce(); // what the store does before it sleeps
 //! assert_eq!(BLOCKED.get(), 1);
 //! azekura_base::blocking::on_block(None);
@@ -27,18 +33,17 @@
 use std::cell::Cell;
 
 thread_local! {
-    static HOOK: Cell<Option<fn()>> = const { Cell::new(None) };
+    static HOOK: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
 }
 
 /// Sets this thread's hook; `None` removes it.
-pub fn on_block(hook: Option<fn()>) {
+pub fn on_block(hook: Option<fn() -> bool>) {
     HOOK.set(hook);
 }
 
-/// Calls this thread's hook, if it has one. Costs one load of thread-local memory without a hook.
+/// Calls this thread's hook, if it has one, and returns its result (BLOCK-3); `true` without a hook. Costs
+/// one load of thread-local memory without a hook.
 #[inline]
-pub fn announce() {
-    if let Some(hook) = HOOK.get() {
-        hook();
-    }
+pub fn announce() -> bool {
+    HOOK.get().is_none_or(|hook| hook())
 }

@@ -54,7 +54,8 @@ pub enum LockError {
     /// [`LockOptions::interrupt`](crate::LockOptions::interrupt) ended the wait.
     #[error("the wait for the lock was interrupted")]
     Interrupted,
-    /// The transaction does not wait for locks: [`TxnLocks::set_nowait`](crate::TxnLocks::set_nowait).
+    /// The transaction does not wait for locks: [`TxnLocks::set_nowait`](crate::TxnLocks::set_nowait). Or its
+    /// thread may not wait longer: BLOCK-3 of [`azekura_base::blocking`].
     #[error("the lock is taken, and this transaction does not wait for locks")]
     WouldBlock,
     /// Waits are closed: [`LockTable::close_waits`](crate::LockTable::close_waits) was called.

@@ -174,7 +174,6 @@ impl Owner {
 
     /// Sleeps while the state is `WAITING`; may return early.
     pub(crate) fn sleep(&self, timeout: Option<std::time::Duration>) {
-        azekura_base::blocking::announce();
         self.word.wait(WAITING, timeout);
     }
 }

@@ -41,6 +41,10 @@ const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
 /// Longest sleep between two calls of [`LockOptions::interrupt`](crate::LockOptions::interrupt).
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Longest wait of a thread that delays other work meanwhile (BLOCK-3 of `azekura_base::blocking`). A commit
+/// in progress on another thread releases its locks sooner.
+const DELAYING_WAIT: Duration = Duration::from_millis(50);
+
 /// Result of enqueuing a request.
 #[derive(Debug)]
 pub(crate) enum Begun {
@@ -216,12 +220,19 @@ impl LockTable {
                 azekura_base::sync::hint::spin_loop();
                 continue;
             }
-            let left = timeout.map(|t| t.saturating_sub(began.elapsed()));
+            let mut left = timeout.map(|t| t.saturating_sub(began.elapsed()));
             if left == Some(Duration::ZERO)
                 && let Some(holders) = self.give_up(demand, request)
             {
                 self.waits.lock().timeouts += 1;
                 return Err(LockError::Timeout { waited: began.elapsed(), holders });
+            }
+            if !azekura_base::blocking::announce() {
+                let rest = DELAYING_WAIT.saturating_sub(began.elapsed());
+                if rest.is_zero() && self.give_up(demand, request).is_some() {
+                    return Err(LockError::WouldBlock);
+                }
+                left = Some(left.map_or(rest, |left| left.min(rest)));
             }
             let Some(is_interrupted) = self.interrupt else {
                 owner.sleep(left);

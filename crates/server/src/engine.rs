@@ -220,6 +220,7 @@ impl Engine {
                 }
                 Ok(Some(value))
             }
+            Err(Failure::Store(azekura::Error::WouldBlock { .. })) => Ok(None),
             Err(Failure::Store(error)) if error.kind() == ErrorKind::Conflict => Ok(None),
             Err(failure) => Err(self.client_error(failure)),
         }

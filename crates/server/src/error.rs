@@ -223,11 +223,18 @@ impl From<Failure> for azekura::Error {
     }
 }
 
+/// Reason that a request may not wait for a lock (`reactor`). Requests that wait have no other reason for
+/// [`azekura::Error::WouldBlock`].
+pub(crate) const NO_THREAD: &str = "another transaction holds a lock that the request needs, and the system \
+                                     creates no thread that could serve the other clients meanwhile (limits: \
+                                     ulimit -u, pids.max of the cgroup)";
+
 impl From<Failure> for CommandError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Command(error) => error,
             Failure::Store(error @ azekura::Error::SnapshotTooOld { .. }) => Self::Retry(error.to_string()),
+            Failure::Store(azekura::Error::WouldBlock { .. }) => Self::Retry(NO_THREAD.into()),
             Failure::Store(error) => match error.kind() {
                 ErrorKind::Conflict => Self::Retry(error.to_string()),
                 ErrorKind::Busy | ErrorKind::Closed => Self::Unavailable(error.full_message()),

@@ -569,7 +569,10 @@ mod tests {
         stored.expect("the store works");
         let snapshot = db.snapshot().expect("the store is open");
         let keys = Keyspace::of_snapshot(&snapshot, 0, &context).expect("the table exists");
-        blocking::on_block(Some(|| ANNOUNCED.set(ANNOUNCED.get() + 1)));
+        blocking::on_block(Some(|| {
+            ANNOUNCED.set(ANNOUNCED.get() + 1);
+            true
+        }));
         keys.walk(&KeyRange::ALL, Walk::KeysForward, usize::MAX, |_, _| Ok(ControlFlow::Continue(())))
             .expect("the store works");
         let by_walk = ANNOUNCED.get();

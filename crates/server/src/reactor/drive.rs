@@ -304,14 +304,17 @@ fn reclaim(pool: &ReactorPool) -> Option<Box<Reactor>> {
     }
 }
 
-/// Gives the thread's reactor away. The store calls this hook before it blocks the thread.
-fn hand_over() {
+/// Gives the thread's reactor away. The store calls this hook before it blocks the thread. Returns `false` if
+/// the reactor, with other connections, stays because no thread can be created: one of these connections may
+/// hold the lock that this thread is about to wait for, so the store ends the wait (BLOCK-3).
+pub(super) fn hand_over() -> bool {
     HOLD.with_borrow_mut(|hold| {
         *hold = match std::mem::replace(hold, Hold::None) {
             Hold::Offered(reactor) => give_away(reactor),
             other => other,
         };
-    });
+        !matches!(hold, Hold::Offered(_))
+    })
 }
 
 fn give_away(reactor: Box<Reactor>) -> Hold {

@@ -41,7 +41,8 @@
 //!
 //! Threads: one per reactor, one per reactor for its commits if the device is slow, one per request that
 //! blocks otherwise, and spare ones that end when idle. If the system refuses a new thread, the reactor
-//! stays with the blocked thread until that thread continues.
+//! stays with the blocked thread until that thread continues. A wait for a lock then ends after 50 ms with an
+//! error, because a connection of this reactor may hold the lock.
 
 mod commit_time;
 mod connection_table;

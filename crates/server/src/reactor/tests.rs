@@ -12,12 +12,13 @@ use azekura_base::blocking;
 use rustix::net::sockopt::{set_socket_linger, set_socket_send_buffer_size};
 
 use super::connection_table::MissedEvent;
-use super::drive::turn;
+use super::drive::{hand_over, turn};
 use super::group_members::GroupMembers;
 use super::reactor_pool::ReactorPool;
 use super::{Connection, Reactor};
 use crate::channel::Channel;
 use crate::clients::Released;
+use crate::error::NO_THREAD;
 use crate::server::{Server, Shared};
 use crate::{Clock, ServerOptions};
 
@@ -292,13 +293,39 @@ fn a_long_run_of_requests_is_announced() {
     let mut client = bench.client();
     say(&mut client, &"BITCOUNT big\r\n".repeat(60));
     let mut connection = bench.next();
-    blocking::on_block(Some(|| ANNOUNCED.set(ANNOUNCED.get() + 1)));
+    blocking::on_block(Some(|| {
+        ANNOUNCED.set(ANNOUNCED.get() + 1);
+        true
+    }));
     connection.serve(&mut bench.members.group);
     blocking::on_block(None);
     assert!(ANNOUNCED.get() > 0, "60 counts of 32 million bits take some milliseconds each");
     connection.wait();
     connection.send();
     (0..60).for_each(|_| expect(&mut client, ":0\r\n"));
+}
+
+/// The client that holds the lock is a connection of the same reactor: its commit cannot arrive while the
+/// reactor's thread waits.
+#[test]
+fn a_request_does_not_wait_for_a_lock_if_no_thread_can_be_created() {
+    let mut bench = Bench::new();
+    let (mut holder, mut other) = (bench.client(), bench.client());
+    say(&mut holder, "AZ.BEGIN\r\nSET k 1\r\n");
+    bench.serve(1);
+    expect(&mut holder, "+OK\r\n+OK\r\n");
+    bench.pool.workers.end(); // no thread starts any more
+    blocking::on_block(Some(hand_over));
+    say(&mut other, "GET k\r\n");
+    bench.serve(1);
+    expect(&mut other, &format!("-RETRY {NO_THREAD}; the transaction was rolled back, begin it again\r\n"));
+    say(&mut holder, "AZ.COMMIT\r\n");
+    bench.serve(1);
+    expect(&mut holder, "+OK\r\n");
+    say(&mut other, "GET k\r\n");
+    bench.serve(1);
+    blocking::on_block(None);
+    expect(&mut other, "$1\r\n1\r\n");
 }
 
 /// REACT-2: the rollback of a transaction may take long, so the reactor is offered meanwhile.
