@@ -206,6 +206,41 @@ fn a_store_from_a_backup_that_lacks_a_move_to_it_is_not_answered_from() {
     }
 }
 
+/// STORE-7: a copy of the files cannot be distinguished; the node that has moved the leaf back detects it.
+#[test]
+fn a_node_with_old_files_is_not_answered_from_after_a_leaf_has_moved_away_and_back() {
+    for is_old in [true, false] {
+        let cluster = Cluster::new(11, options());
+        cluster.start_all();
+        fill(&cluster);
+        let (copied, other) = (PeId(1), PeId(2));
+        let number = (0..KEYS).find(|number| (86..171).contains(&key(*number)[0]));
+        let number = number.expect("a key of the node");
+        let mut old = cluster.disk(copied).backup();
+        for to in [other, copied] {
+            let node = cluster.running(PeId(0));
+            let moving = async move { node.call(Target::At(key(number)), Work::Move { to }).await.map(drop) };
+            cluster.wait(moving).expect("all run");
+            let node = cluster.running(PeId(0));
+            cluster.wait(async move { node.write(key(number), Work::Put(vec![1])).await }).expect("all run");
+        }
+        if !is_old {
+            old = cluster.disk(copied).backup(); // the present files
+        }
+        cluster.crash(copied);
+        cluster.disk(copied).copy_files(&old);
+        start(&cluster, copied, false);
+        cluster.executor().run_for(Duration::from_secs(1));
+        let answer = get(&cluster, copied, number);
+        if is_old {
+            let Err(Error::Store { reason, .. }) = answer else { panic!("{answer:?}") };
+            assert!(reason.contains("from before its keys moved to PE 1"), "{reason}");
+        } else {
+            assert_eq!(answer.expect("its store is the newest"), Some(vec![1]));
+        }
+    }
+}
+
 /// The keys would be unavailable, and lost when the old copy is replaced.
 #[test]
 fn a_node_that_refuses_all_requests_accepts_no_leaf() {

@@ -69,6 +69,7 @@ impl Node {
                 self.answered(id, result, route_entry, hops)
             }
             Message::RouteEntries(route_entries) => {
+                self.compare_arrivals(&route_entries);
                 self.spawn(|node| Box::pin(async move { node.patch(&route_entries).await }))
             }
             Message::Stage(staged) => {

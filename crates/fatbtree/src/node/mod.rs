@@ -373,11 +373,14 @@ impl Node {
         }
     }
 
-    /// Sends the leaves of this node to a node that was started.
+    /// Sends the leaves of this node to a node that was started, and the leaves that have moved from here to
+    /// that node (STORE-7).
     fn tell_own(&self, to: PeId) {
         const ENTRIES_PER_MESSAGE: usize = 256;
-        let route_entries: Vec<_> = self.leaves().iter().map(|leaf| leaf.route_entry(self.me)).collect();
-        for some in route_entries.chunks(ENTRIES_PER_MESSAGE) {
+        let mut own: Vec<_> = self.leaves().iter().map(|leaf| leaf.route_entry(self.me)).collect();
+        let is_moved = |entry: &RouteEntry| entry.pe == to && entry.version > 1;
+        own.extend(route_entries(&self.state.borrow().forwarding).filter(is_moved));
+        for some in own.chunks(ENTRIES_PER_MESSAGE) {
             self.send(to, &Message::RouteEntries(some.to_vec()));
         }
     }

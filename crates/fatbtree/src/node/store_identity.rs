@@ -29,7 +29,12 @@
 //!   than the leaf. For a leaf that has moved away, at least its owner has a newer entry (I2). For a leaf
 //!   that has moved to this node since, also back to it, its last owner has one. Until then the leaves are
 //!   *withheld*, and the store counts as not settled (STORE-2). The operator may accept the copy instead, for
-//!   example while another node is down. A copy of the files of a store is not detected.
+//!   example while another node is down. A copy of the files of a store is not withheld: nothing in the files
+//!   distinguishes it from the original.
+//! - **STORE-7** At each connection a node sends the entries of the leaves that have moved from it to the
+//!   other node. If the other node owns such keys at a lower version, its store is from before the move, and
+//!   it refuses all requests. The versions of a key increase, and its owner has the highest one (I2): except
+//!   in an old copy, the version of a leaf is not lower than that of any move to its node.
 //!
 //! A leaf that the lost store was moving away, and that its receiver has staged, belongs to the receiver
 //! unless a newer entry for its keys exists: no other node has the rows.
@@ -209,6 +214,20 @@ impl Node {
             "{} owns keys of {} of {} (version {}) since version {}, so one of the two stores is an old \
              copy. Restore the newest store; or, if it is lost, serve an empty one with --accept-loss",
             newer.pe, old.page, self.me, old.version, newer.version
+        ));
+    }
+
+    /// Refuses all requests from now on if a leaf here is older than a move of its keys to this node
+    /// (STORE-7).
+    pub(super) fn compare_arrivals(&self, route_entries: &[RouteEntry]) {
+        let state = self.state.borrow();
+        let mut arrivals = route_entries.iter().filter(|entry| entry.pe == self.me);
+        let outdated = arrivals.find_map(|newer| Some((state.outdated_by(newer)?, newer)));
+        let Some((old, newer)) = outdated else { return };
+        self.refuse(format!(
+            "{} (version {}) here is from before its keys moved to {} (version {}), so the store is an old \
+             copy. Restore the newest store; or, if it is lost, serve an empty one with --accept-loss",
+            old.page, old.version, self.me, newer.version
         ));
     }
 

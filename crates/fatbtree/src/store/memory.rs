@@ -94,6 +94,12 @@ impl Disk {
         Self(Rc::new(RefCell::new(self.0.borrow().clone())))
     }
 
+    /// Replaces the content by that of a backup, as a copy of the files of a store does.
+    pub fn copy_files(&self, backup: &Self) {
+        let content = backup.0.borrow().clone();
+        *self.0.borrow_mut() = content;
+    }
+
     /// Replaces the content by that of a backup.
     pub fn restore(&self, backup: &Self) {
         let content = backup.0.borrow().clone();
