@@ -16,7 +16,6 @@ impl From<azekura_btree::TreeError> for Error {
             E::Interrupted => Self::Interrupted,
             E::Corrupt { page_id, reason } => Self::CorruptPage { page: page_id, reason: reason.into() },
             E::Apply(error) => Self::CorruptPage { page: error.page_id, reason: error.to_string() },
-            E::SpaceFull { .. } => Self::CacheExhausted { reason: error.to_string() },
             other => Self::Invalid(other.to_string()),
         }
     }
