@@ -254,6 +254,12 @@ pub enum ServerError {
          listen on 127.0.0.1"
     )]
     PublicWithoutPassword(ListenAddress),
+    /// A node of a cluster with relaxed durability.
+    #[error(
+        "a node of a cluster needs immediate durability: after the move of a leaf, a power loss could lose \
+         the whole leaf, or give it two owners"
+    )]
+    RelaxedNode,
     /// The server cannot listen on the address.
     #[error("cannot listen on {address}")]
     Listen {

@@ -151,10 +151,13 @@ impl ServerOptions {
     ///
     /// # Errors
     ///
-    /// [`ServerError::PublicWithoutPassword`].
+    /// [`ServerError::PublicWithoutPassword`], [`ServerError::RelaxedNode`].
     pub fn validate(&self) -> Result<(), ServerError> {
         if self.password.is_none() && self.listen.is_public() {
             return Err(ServerError::PublicWithoutPassword(self.listen.clone()));
+        }
+        if self.cluster.is_some() && self.durability == Durability::Relaxed {
+            return Err(ServerError::RelaxedNode);
         }
         Ok(())
     }
@@ -162,6 +165,12 @@ impl ServerOptions {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use azekura_auth::AuthKey;
+    use azekura_fatbtree::{FileMeta, PeId};
+
     use super::*;
 
     #[test]
@@ -172,6 +181,16 @@ mod tests {
         assert!(!format!("{password:?}").contains("secret"));
         assert!(Password::new(b"\n").is_err());
         assert!(Password::new(&[b'a'; 513]).is_err());
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_needs_immediate_durability() {
+        let meta = Arc::new(FileMeta::new(Path::new("members")));
+        let cluster = ClusterOptions::new(meta, PeId(0), AuthKey::new(&[1; 32]).expect("fine"));
+        let mut options = ServerOptions { cluster: Some(cluster), ..Default::default() };
+        assert!(options.validate().is_ok());
+        options.durability = Durability::Relaxed;
+        assert!(matches!(options.validate(), Err(ServerError::RelaxedNode)));
     }
 
     #[test]
