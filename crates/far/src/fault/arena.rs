@@ -10,6 +10,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Alignment of frames and regions: the size of a huge page.
 const ALIGN: usize = 2 << 20;
@@ -19,6 +20,7 @@ const ALIGN: usize = 2 << 20;
 pub(crate) struct Mapping {
     at: *mut u8,
     bytes: usize,
+    is_retired: AtomicBool,
 }
 
 // SAFETY: an address and a length. The owner of the mapping controls access to its memory.
@@ -67,7 +69,7 @@ impl Mapping {
         if got == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { at: at.cast(), bytes: range.len() })
+        Ok(Self { at: at.cast(), bytes: range.len(), is_retired: AtomicBool::new(false) })
     }
 
     fn reserve(bytes: usize, protection: i32) -> io::Result<Self> {
@@ -90,13 +92,14 @@ impl Mapping {
                 sys_munmap(at.cast(), head);
             }
             sys_munmap(start.add(bytes).cast(), ALIGN - head);
-            Ok(Self { at: start, bytes })
+            Ok(Self { at: start, bytes, is_retired: AtomicBool::new(false) })
         }
     }
 
     /// Returns the mapping at the same addresses in a child process, which has its own copy of the memory.
     pub(super) fn for_child(&self) -> Self {
-        Self { at: self.at, bytes: self.bytes }
+        let is_retired = AtomicBool::new(self.is_retired.load(Relaxed)); // Relaxed: a child has one thread
+        Self { at: self.at, bytes: self.bytes, is_retired }
     }
 
     pub(crate) fn at(&self) -> *mut u8 {
@@ -107,6 +110,16 @@ impl Mapping {
         self.bytes
     }
 
+    /// Unmaps the memory early, so that it does not count for a limit of the process. No thread uses it any
+    /// more, nor its address, which a later mapping may get.
+    pub(super) fn retire(&self) {
+        // Relaxed: the swap decides which caller unmaps; no memory is read afterward.
+        if !self.is_retired.swap(true, Relaxed) {
+            // SAFETY: the mapping belongs to this value, and no thread uses the memory any more.
+            unsafe { sys_munmap(self.at.cast(), self.bytes) };
+        }
+    }
+
     pub(crate) fn advise(&self, advice: i32) -> io::Result<()> {
         advise(self.at, self.bytes, advice)
     }
@@ -114,10 +127,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping belongs to this value, and its owner keeps no reference to the memory.
-        unsafe {
-            sys_munmap(self.at.cast(), self.bytes);
-        }
+        // The owner keeps no reference to the memory.
+        self.retire();
     }
 }
 

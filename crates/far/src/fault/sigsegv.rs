@@ -289,10 +289,8 @@ impl Backend for SigsegvBackend {
     }
 
     fn retire(&self) {
-        // If this fails, the mappings keep their memory.
         for ours in [&self.alias, &self.frames, &self.private] {
-            let _ = ours.advise(libc::MADV_DONTNEED);
-            let _ = super::arena::close(ours.at(), ours.bytes());
+            ours.retire();
         }
     }
 

@@ -321,9 +321,7 @@ impl Backend for UserfaultBackend {
     }
 
     fn retire(&self) {
-        // If this fails, the frames keep their memory.
-        let _ = self.frames.advise(libc::MADV_DONTNEED);
-        let _ = close(self.frames.at(), self.frames.bytes());
+        self.frames.retire();
     }
 
     fn unmanaged(&self) -> &PageSet {
