@@ -414,8 +414,8 @@ fn a_bulk_load_stays_hidden_from_each_first_snapshot() {
     assert_eq!(len(&db), 500);
 }
 
-/// A load into a table whose rows were removed hides only the loaded rows: the removal is in another
-/// transaction, or in that of the load, and the snapshot is older, or the first one and between both.
+/// A load after the removal of a table's rows hides only the loaded rows. The removal is in another
+/// transaction, or in that of the load; the snapshot is older than both, or the first one and between them.
 #[test]
 fn a_bulk_load_does_not_hide_the_rows_that_the_table_had_before() {
     for (is_one_transaction, is_first_during) in [(false, false), (true, false), (true, true)] {

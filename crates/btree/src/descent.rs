@@ -263,9 +263,9 @@ impl<'e> Descent<'e> {
         }
     }
 
-    /// Returns the leaf as [`Self::leaf`] does, and its parent (not validated), if the leaf is not latched and
-    /// not the root. Calls `absent` with the parent (not validated) of each leaf that is not in the pool,
-    /// before that leaf is read in.
+    /// Returns the leaf as [`Self::leaf`] does, and its parent (not validated), if the leaf is not latched
+    /// and not the root. Calls `absent` with the parent (not validated) of each leaf that is not in the
+    /// pool, before that leaf is read in.
     pub(crate) fn leaf_or(
         &mut self,
         seek: Seek<'_>,

@@ -327,8 +327,8 @@ impl BufferPool {
         self.words.prefetch(turn_of(id, self.frames.len()) as u32);
     }
 
-    /// Returns the words that the page usually has if it is in the pool. They may belong to another page: only
-    /// for a prefetch.
+    /// Returns the words that the page usually has if it is in the pool. They may belong to another page:
+    /// only for a prefetch.
     #[must_use]
     pub fn expected_words(&self, page_id: PageId) -> Option<PageWords<'_>> {
         let frame = self.hints.get(page_id)?;

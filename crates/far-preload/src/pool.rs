@@ -21,7 +21,7 @@ use std::sync::atomic::{
 };
 
 /// Bytes of a unit. Every block is aligned to it.
-const UNIT: usize = 64;
+pub(crate) const UNIT: usize = 64;
 /// Size and alignment of a segment in bytes.
 const SEGMENT: usize = 4 << 20;
 /// Units of a segment. The first of them, [`LINKS`], have the links.
@@ -39,7 +39,8 @@ const SINGLE: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class {
     index: usize,
-    units: usize,
+    /// Size of the blocks.
+    pub(crate) units: usize,
 }
 
 impl Class {
@@ -59,12 +60,6 @@ impl Class {
         let units = units.next_multiple_of(step);
         let index = SINGLE + (power - SINGLE.ilog2() as usize) * 4 + (units - base) / step - 1;
         Some(Self { index, units })
-    }
-
-    /// Returns the size of the blocks in bytes.
-    #[cfg(test)]
-    pub(crate) fn bytes(self) -> usize {
-        self.units * UNIT
     }
 }
 

@@ -5,6 +5,8 @@ use crate::kernel::{Function, Kernel, Target, program};
 use crate::recorder::{Collected, Recorded, Recorder};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -69,7 +71,7 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
     let (name, arguments) = launch.command.split_first().expect("a program to run");
     let functions = find_functions(launch)?;
     crate::program::check(Path::new(name))?;
-    let signals = Signals::new();
+    let mut signals = Signals::new();
     try_output(&launch.output)?;
     let mut recorder = Recorder::new()?;
     if let Some(events) = launch.ring_events {
@@ -193,9 +195,8 @@ impl Phase {
     }
 }
 
-/// Signals without an effect on the recorder. A terminal sends the first two to the program too. The third is
-/// that of the limit of the size of files; the write that exceeds it then returns an error.
-const CAUGHT: [i32; 3] = [SIGINT, SIGQUIT, SIGXFSZ];
+/// Signals that a terminal sends to the program, too. From another process they are passed on.
+const OF_TERMINAL: [(i32, Signal); 2] = [(SIGINT, Signal::INT), (SIGQUIT, Signal::QUIT)];
 /// Signals that are passed on to the program.
 const PASSED_ON: [(i32, Signal); 4] =
     [(SIGTERM, Signal::TERM), (SIGHUP, Signal::HUP), (SIGUSR1, Signal::USR1), (SIGUSR2, Signal::USR2)];
@@ -203,6 +204,7 @@ const PASSED_ON: [(i32, Signal); 4] =
 /// Handlers for signals that must not end this process before the program.
 struct Signals {
     passed_on: Vec<(Arc<AtomicBool>, Signal)>,
+    of_terminal: Option<SignalsInfo<WithRawSiginfo>>,
 }
 
 impl Signals {
@@ -210,20 +212,33 @@ impl Signals {
     /// process ignores gets no handler: with a handler, the program would not ignore it (`nohup`).
     fn new() -> Self {
         let ignored = crate::process::ignored_signals();
+        let is_ignored = |number: i32| ignored >> (number - 1) & 1 == 1;
         let catch = |number: i32| {
             let is_received = Arc::new(AtomicBool::new(false));
-            if ignored >> (number - 1) & 1 == 0 {
+            if !is_ignored(number) {
                 let _ = signal_hook::flag::register(number, Arc::clone(&is_received));
             }
             is_received
         };
-        for number in CAUGHT {
-            catch(number);
+        // Of the limit of the size of files: the write that exceeds it then returns an error.
+        catch(SIGXFSZ);
+        let of_terminal =
+            OF_TERMINAL.map(|(number, _)| number).into_iter().filter(|number| !is_ignored(*number));
+        Self {
+            passed_on: PASSED_ON.map(|(number, signal)| (catch(number), signal)).into(),
+            of_terminal: SignalsInfo::new(of_terminal).ok(),
         }
-        Self { passed_on: PASSED_ON.map(|(number, signal)| (catch(number), signal)).into() }
     }
 
-    fn pass_on(&self, child: &Child) {
+    fn pass_on(&mut self, child: &Child) {
+        for received in self.of_terminal.iter_mut().flat_map(SignalsInfo::pending) {
+            // The code is positive if the kernel sent the signal, for a terminal.
+            let is_sent = received.si_code <= 0;
+            let of_number = OF_TERMINAL.iter().find(|(number, _)| *number == received.si_signo && is_sent);
+            if let Some((_, signal)) = of_number {
+                let _ = kill_process(Pid::from_child(child), *signal); // the program may have ended meanwhile
+            }
+        }
         for (is_received, signal) in &self.passed_on {
             // Relaxed: a flag that publishes no other data.
             if is_received.swap(false, Relaxed) {

@@ -14,10 +14,8 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{
-    AtomicI32,
-    Ordering::{AcqRel, Acquire, Relaxed},
-};
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::Duration;
 
 unsafe extern "C" {

@@ -101,7 +101,7 @@ extern "C" fn before() {
     // Relaxed: if it is set, all memory is ordinary, and a copy of it needs nothing from this library.
     let far = if ENDED.load(Relaxed) { None } else { super::heap() };
     let frozen = far.and_then(|heap| heap.freeze().map_err(|error| REASON.set(error.to_string())).ok());
-    // Acquired last: the frozen heap has blocked signals, whose handlers may fork.
+    // Acquired last: the frozen heap has blocked signals, so no handler forks now.
     let order = ORDER.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: this thread holds the lock now.
     unsafe { *FORKING.0.get() = Some((frozen, order)) };

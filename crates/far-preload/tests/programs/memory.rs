@@ -1,18 +1,22 @@
 //! The memory of the library itself.
 
-use crate::pool::{Class, Pool};
+use crate::pool::{Class, Pool, UNIT};
 use std::thread;
 
 static POOL: Pool<64> = Pool::new();
+
+fn bytes_of(class: Class) -> usize {
+    class.units * UNIT
+}
 
 #[test]
 fn a_class_has_room_for_its_blocks_and_wastes_at_most_a_quarter_of_large_ones() {
     let mut before = None;
     for bytes in 1..=1280 << 10 {
         let class = Class::of(bytes, 8).unwrap();
-        assert!(bytes <= class.bytes(), "{bytes}: {class:?}");
-        assert!(bytes < 512 || class.bytes() - bytes <= bytes / 4 + 64, "{bytes}: {class:?}");
-        assert!(before.is_none_or(|before: Class| before.bytes() <= class.bytes()), "{bytes}: {class:?}");
+        assert!(bytes <= bytes_of(class), "{bytes}: {class:?}");
+        assert!(bytes < 512 || bytes_of(class) - bytes <= bytes / 4 + 64, "{bytes}: {class:?}");
+        assert!(before.is_none_or(|before: Class| bytes_of(before) <= bytes_of(class)), "{bytes}: {class:?}");
         before = Some(class);
     }
     assert_eq!(Class::of((1280 << 10) + 1, 8), None);
@@ -58,7 +62,7 @@ fn pool_2_threads_never_share_a_block() {
             let block = POOL.take(class);
             assert!(!block.is_null());
             // SAFETY: a block of at least this many bytes, of this thread.
-            unsafe { block.write_bytes(fill, class.bytes()) };
+            unsafe { block.write_bytes(fill, bytes_of(class)) };
             let other = {
                 let mut shared = shared.lock().unwrap();
                 shared.push(Block(class, block, fill));
@@ -68,7 +72,7 @@ fn pool_2_threads_never_share_a_block() {
             if let Some(Block(class, block, fill)) = other {
                 // SAFETY: from `take` with this class, and now of this thread.
                 unsafe {
-                    let bytes = std::slice::from_raw_parts(block, class.bytes());
+                    let bytes = std::slice::from_raw_parts(block, bytes_of(class));
                     assert!(bytes.iter().all(|&byte| byte == fill));
                     POOL.give(class, block);
                 }

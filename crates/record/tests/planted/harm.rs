@@ -431,12 +431,14 @@ fn signals_to_the_recorder_reach_the_program() {
     let _turn = turn();
     let place = directory();
     let script = r#"
-        trap 'echo first; is_first=yes' TERM; trap 'echo second; exit 4' USR1
-        kill -TERM $PPID; until [ "$is_first" ]; do sleep 0.1; done; kill -USR1 $PPID
+        trap 'echo first; is_first=yes' TERM; trap 'echo second; is_second=yes' INT
+        trap 'echo third; exit 4' USR1
+        kill -TERM $PPID; until [ "$is_first" ]; do sleep 0.1; done
+        kill -INT $PPID; until [ "$is_second" ]; do sleep 0.1; done; kill -USR1 $PPID
         for try in $(seq 600); do sleep 0.1; done
     "#;
     let (output, status) = run(Path::new("/bin/sh"), &["-c".into(), script.into()], place.path(), true);
-    assert_eq!((output.as_str(), status.code()), ("first\nsecond\n", Some(4)));
+    assert_eq!((output.as_str(), status.code()), ("first\nsecond\nthird\n", Some(4)));
 }
 
 /// Runs programs of random seeds, each with and without the recorder, and compares output and status.
