@@ -91,8 +91,6 @@ pub(crate) struct WriterVersions {
     hidden_trees: Vec<TreeId>,
     /// The count of mode changes for which images of all changes so far are stored (VERSION-7).
     kept_in: u64,
-    /// Memory for the image of a flip; empty between two changes.
-    buffer: Vec<u8>,
 }
 
 impl WriterVersions {
@@ -117,19 +115,13 @@ impl WriterVersions {
     }
 }
 
-/// Reads the value of `key` in a leaf into `value`, which is empty. Returns the flags of its cell.
-fn cell_into(node: Node<'_>, key: &[u8], value: &mut Vec<u8>) -> Option<u16> {
-    let Position::Found(slot) = node.search(key) else { return None };
-    let slot = node.slot(slot);
-    node.value_into(slot, value);
-    Some(slot.flags)
-}
-
 /// Returns the row of `key` in a leaf.
 fn image_in(node: Node<'_>, key: &[u8]) -> Image<'static> {
+    let Position::Found(slot) = node.search(key) else { return None };
+    let slot = node.slot(slot);
     let mut value = Vec::new();
-    let flags = cell_into(node, key, &mut value)?;
-    Some((flags, value.into()))
+    node.value_into(slot, &mut value);
+    Some((slot.flags, value.into()))
 }
 
 /// Time after the last opening of a snapshot after which writers stop storing images, if no snapshot is open.
@@ -398,11 +390,7 @@ impl Versions {
                 self.install(writer, (tree.id, key), mode, || image_of(cell));
             }
             UndoOp::Flip { tree, key, .. } if !writer.hides(tree.id) => {
-                let mut value = std::mem::take(&mut writer.buffer);
-                let flags = node.and_then(|node| cell_into(node, key, &mut value));
-                self.install(writer, (tree.id, key), mode, || Some((flags?, value.as_slice().into())));
-                value.clear();
-                writer.buffer = value;
+                self.install(writer, (tree.id, key), mode, || node.and_then(|node| image_in(node, key)));
             }
             _ => self.note_hidden_tree(writer, op),
         }

@@ -171,8 +171,7 @@ impl VersionStore {
         }
         let behind = if newest.is_some() { self.prune_row(stripe, rows, (at, tree, key), open) } else { at };
         // Relaxed: ordered before the change of the page, and before the fence of the commit (VERSION-3).
-        // Written only under the mutex of the stripe, so it needs no read-modify-write.
-        stripe.len.store(stripe.len.load(Relaxed) + 1, Relaxed);
+        stripe.len.fetch_add(1, Relaxed);
         self.count(rows, 1, version.memory() as i64);
         rows.sorted.insert(behind, tree, version);
         made
@@ -251,8 +250,7 @@ impl VersionStore {
         if dropped.versions > 0 {
             // Release: pairs with the Acquire of a reader that skips the stripe. If its snapshot needed one
             // of these versions, the reader then finds that the snapshot is too old.
-            // Relaxed load: written only under the mutex of the stripe, which the caller holds.
-            stripe.len.store(stripe.len.load(Relaxed) - dropped.versions, Release);
+            stripe.len.fetch_sub(dropped.versions, Release);
             self.count(rows, -(dropped.versions as i64), -dropped.bytes);
         }
     }

@@ -11,8 +11,8 @@
 //! `submit` appends a run of orders to one of two queues. Pages for which a thread waits are sent before
 //! pages that are paged out. The writer sends while the number of requests without a reply is below a limit.
 //! The reader finds the run by the tag of the reply and receives directly into the frames of the run. If no
-//! other thread is sending, a thread that submits a short request sends it itself: waking the writer would
-//! take as long as the request.
+//! other thread is sending, a thread that needs a page sends the request itself: waking the writer would take
+//! as long as the request.
 //!
 //! A broken *stream* is not a lost server: the reader resumes the session over another stream and repeats the
 //! requests without a reply (QUEUE-2). The server is lost only if that fails.
@@ -34,7 +34,6 @@ mod reader;
 use super::{Order, Replica, Sink};
 use crate::descriptors::{self, Hidden};
 use crate::needed;
-use crate::sys;
 use crate::wire::{Header, Kind};
 pub use handshake::ConnectError;
 pub(crate) use handshake::ConnectionOptions;
@@ -126,8 +125,7 @@ impl Replica for Connection {
         }
         queues.take(run);
         // A writer that is sending checks the queues again afterward.
-        let send = |header: &[u8], payload: &[Source]| self.shared.send_some(header, payload);
-        let wakes = queues.writing.is_none() && !queues.at_once(send);
+        let wakes = queues.writing.is_none() && !queues.at_once(|bytes| self.shared.send_some(bytes));
         drop(queues);
         if wakes {
             self.shared.moved.notify_all();
@@ -219,26 +217,22 @@ impl Shared {
         needed::spawn("far-writer", move || writing.write(&stream))
     }
 
-    /// Sends as many bytes of a request as the session's stream accepts without blocking. The caller holds
-    /// the lock of the queues, and the stream is not cut, so the descriptor is the one of the current stream.
-    fn send_some(&self, header: &[u8], payload: &[Source]) -> usize {
-        let part =
-            |at: *const u8, bytes: usize| libc::iovec { iov_base: at.cast_mut().cast(), iov_len: bytes };
-        let mut parts = vec![part(header.as_ptr(), header.len())];
-        parts.extend(payload.iter().map(|&Source(at, bytes)| part(at, bytes)));
-        // SAFETY: all zeros is a valid message without parts.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        message.msg_iov = parts.as_mut_ptr();
-        message.msg_iovlen = parts.len() as _;
+    /// Sends as many bytes as the session's stream accepts without blocking. The caller holds the lock of the
+    /// queues, and the stream is not cut, so the descriptor is the one of the current stream.
+    fn send_some(&self, bytes: &[u8]) -> usize {
         // Relaxed: the descriptor was stored before another thread released the lock of the queues, which
         // this thread holds.
-        let descriptor = self.descriptor.load(Relaxed) as usize;
-        let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as usize;
-        let arguments = [descriptor, (&raw const message) as usize, flags, 0, 0, 0];
-        // SAFETY: the parts are those of the caller, and of a run that is not returned before it is sent
-        // (KEEPER-1). The descriptor is open: `stream` owns it until the stream is replaced, which the lock
-        // and `cut` exclude now.
-        let sent = unsafe { sys::call(libc::SYS_sendmsg, arguments) };
+        let descriptor = self.descriptor.load(Relaxed);
+        // SAFETY: the pointer and length are those of `bytes`. The descriptor is open: `stream` owns it until
+        // the stream is replaced, which the lock and `cut` exclude now.
+        let sent = unsafe {
+            libc::send(
+                descriptor,
+                bytes.as_ptr().cast(),
+                bytes.len(),
+                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+            )
+        };
         // The writer retries the same bytes and reports the error.
         usize::try_from(sent).unwrap_or(0)
     }
@@ -247,10 +241,7 @@ impl Shared {
     fn write(&self, mut stream: &TcpStream) {
         while let Some(next) = self.next() {
             let done = match &next {
-                Next::Rest(rest) => rest.pieces().try_for_each(|Source(at, bytes)| {
-                    // SAFETY: a piece of the rest, or of its run, as below.
-                    stream.write_all(unsafe { std::slice::from_raw_parts(at, bytes) })
-                }),
+                Next::Rest(rest) => stream.write_all(rest.bytes()),
                 Next::Request(header, sources) => {
                     let payload = sources.iter().map(|&Source(at, bytes)| {
                         // SAFETY: KEEPER-1: the run is not returned before this thread has sent it (`sent`)
