@@ -319,12 +319,17 @@ impl BufferPool {
         is_same.then(|| OptimisticPage::new(self, seen.frame, seen.version, buffer))
     }
 
-    /// Prefetches the page of a frame that is about to be read, while its header is loaded. Frames and
-    /// buffers are allocated in the same order, and a miss keeps its victim's buffer. So the buffer of a
-    /// frame usually has the frame's number, and the prefetch need not read the buffer number.
+    /// Prefetches the page of a frame that is about to be read, while its header is loaded.
     #[inline]
     fn expect_use(&self, id: FrameId) {
-        self.words.prefetch(turn_of(id, self.frames.len()) as u32);
+        self.words.prefetch(self.usual_buffer(id));
+    }
+
+    /// Returns the buffer that the frame usually has, without a read of its buffer number. Frames and buffers
+    /// are allocated in the same order, and a miss keeps its victim's buffer.
+    #[inline]
+    fn usual_buffer(&self, id: FrameId) -> u32 {
+        turn_of(id, self.frames.len()) as u32
     }
 
     /// Returns the words that the page usually has if it is in the pool. They may belong to another page:
@@ -332,8 +337,7 @@ impl BufferPool {
     #[must_use]
     pub fn expected_words(&self, page_id: PageId) -> Option<PageWords<'_>> {
         let frame = self.hints.get(page_id)?;
-        // As in `expect_use`.
-        Some(PageWords::new(self.words.buffer(turn_of(frame, self.frames.len()) as u32)))
+        Some(PageWords::new(self.words.buffer(self.usual_buffer(frame))))
     }
 
     /// Waits until the page is not latched exclusively; returns at once if it is not in the pool. Pins

@@ -15,7 +15,7 @@ pub(crate) fn on_exhaustion(tell: fn(usize)) {
     let _ = ON_EXHAUSTION.set(tell);
 }
 
-fn told(block: *mut u8, size: usize) -> *mut u8 {
+fn reported(block: *mut u8, size: usize) -> *mut u8 {
     if block.is_null()
         && let Some(tell) = ON_EXHAUSTION.get()
     {
@@ -45,7 +45,7 @@ unsafe impl GlobalAlloc for OwnMemory {
             None if layout.align() <= PAGE => pool::map(layout.size()),
             None => ptr::null_mut(),
         };
-        told(block, layout.size())
+        reported(block, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
@@ -77,7 +77,7 @@ unsafe impl GlobalAlloc for OwnMemory {
             let wanted = Layout::from_size_align_unchecked(size, layout.align());
             match (class_of(layout), class_of(wanted)) {
                 (Some(old), Some(new)) if old == new => block,
-                (None, None) => told(pool::remap(block, layout.size(), size), size),
+                (None, None) => reported(pool::remap(block, layout.size(), size), size),
                 _ => {
                     let new = self.alloc(wanted);
                     if !new.is_null() {

@@ -7,7 +7,6 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_void;
-use std::sync::OnceLock;
 
 unsafe extern "C" {
     fn __libc_malloc(size: usize) -> *mut c_void;
@@ -19,24 +18,6 @@ unsafe extern "C" {
 
 /// Alignment of every block of the C library's heap.
 const ALIGNED: usize = 16;
-
-/// Called with the requested number of bytes when the heap has no memory left.
-static ON_EXHAUSTION: OnceLock<fn(usize)> = OnceLock::new();
-
-/// Sets the function that is called when the heap has no memory left, before the call returns null.
-#[allow(dead_code, reason = "only the far-memory library ends the process in this case")]
-pub(crate) fn on_exhaustion(tell: fn(usize)) {
-    let _ = ON_EXHAUSTION.set(tell);
-}
-
-fn recorded<T>(block: *mut T, size: usize) -> *mut u8 {
-    if block.is_null()
-        && let Some(tell) = ON_EXHAUSTION.get()
-    {
-        tell(size);
-    }
-    block.cast()
-}
 
 struct CHeap;
 
@@ -50,9 +31,9 @@ unsafe impl GlobalAlloc for CHeap {
         // SAFETY: the sizes are those of a valid layout; memalign accepts powers of two.
         unsafe {
             if layout.align() <= ALIGNED {
-                recorded(__libc_malloc(layout.size()), layout.size())
+                __libc_malloc(layout.size()).cast()
             } else {
-                recorded(__libc_memalign(layout.align(), layout.size()), layout.size())
+                __libc_memalign(layout.align(), layout.size()).cast()
             }
         }
     }
@@ -60,7 +41,7 @@ unsafe impl GlobalAlloc for CHeap {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if layout.align() <= ALIGNED {
             // SAFETY: as in `alloc`.
-            return recorded(unsafe { __libc_calloc(1, layout.size()) }, layout.size());
+            return unsafe { __libc_calloc(1, layout.size()) }.cast();
         }
         // SAFETY: as in `alloc`; the block has this size.
         unsafe {
@@ -80,7 +61,7 @@ unsafe impl GlobalAlloc for CHeap {
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if layout.align() <= ALIGNED {
             // SAFETY: the block is from this allocator, by the caller's contract.
-            return recorded(unsafe { __libc_realloc(block.cast(), size) }, size);
+            return unsafe { __libc_realloc(block.cast(), size) }.cast();
         }
         // SAFETY: both blocks are at least as long as the copy, and they do not overlap.
         unsafe {

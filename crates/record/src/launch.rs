@@ -232,7 +232,7 @@ impl Signals {
 
     fn pass_on(&mut self, child: &Child) {
         for received in self.of_terminal.iter_mut().flat_map(SignalsInfo::pending) {
-            // The code is positive if the kernel sent the signal, for a terminal.
+            // A signal of the terminal comes from the kernel, with a positive code.
             let is_sent = received.si_code <= 0;
             let of_number = OF_TERMINAL.iter().find(|(number, _)| *number == received.si_signo && is_sent);
             if let Some((_, signal)) = of_number {

@@ -15,7 +15,7 @@ use std::ffi::c_int;
 type Try<T> = unsafe extern "C" fn(*mut T) -> c_int;
 
 /// Makes an object leave far memory.
-fn settle<T>(object: *mut T) {
+fn unmanage_object<T>(object: *mut T) {
     if is_unserved(object as usize, size_of::<T>()) {
         unmanage(object as usize, size_of::<T>());
     }
@@ -33,7 +33,7 @@ unsafe fn taken<T>(lock: *mut T, attempt: Try<T>) -> Option<c_int> {
         if done != libc::EBUSY && done != -1 {
             return Some(done);
         }
-        settle(lock);
+        unmanage_object(lock);
     }
     None
 }
@@ -119,8 +119,8 @@ pub(super) unsafe extern "C" fn pthread_cond_wait(
     condition: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
 ) -> c_int {
-    settle(condition);
-    settle(mutex);
+    unmanage_object(condition);
+    unmanage_object(mutex);
     // SAFETY: the caller keeps the contract of the C function.
     unsafe { COND_WAIT.get()(condition, mutex) }
 }
@@ -134,8 +134,8 @@ pub(super) unsafe extern "C" fn pthread_cond_timedwait(
     mutex: *mut pthread_mutex_t,
     until: *const timespec,
 ) -> c_int {
-    settle(condition);
-    settle(mutex);
+    unmanage_object(condition);
+    unmanage_object(mutex);
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
         let mut kept = Kept::new(until.cast_mut());
@@ -153,8 +153,8 @@ pub(super) unsafe extern "C" fn pthread_cond_clockwait(
     clock: clockid_t,
     until: *const timespec,
 ) -> c_int {
-    settle(condition);
-    settle(mutex);
+    unmanage_object(condition);
+    unmanage_object(mutex);
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
         let mut kept = Kept::new(until.cast_mut());
@@ -167,7 +167,7 @@ pub(super) unsafe extern "C" fn pthread_cond_clockwait(
 /// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn pthread_barrier_wait(barrier: *mut pthread_barrier_t) -> c_int {
-    settle(barrier);
+    unmanage_object(barrier);
     // SAFETY: the caller keeps the contract of the C function.
     unsafe { BARRIER.get()(barrier) }
 }

@@ -32,7 +32,7 @@ pub(super) unsafe fn by_number(
         delivered(number, arguments).or_else(waited).or_else(|| {
             let given = given(number, arguments)?;
             if number == libc::SYS_futex_waitv {
-                settle_words(arguments[0], arguments[1]);
+                unmanage_words(arguments[0], arguments[1]);
             }
             Some(asked(&given, call))
         })
@@ -44,7 +44,7 @@ pub(super) unsafe fn by_number(
 /// # Safety
 ///
 /// The contract of `futex_waitv`: `at` is the address of this number of descriptions of a word.
-unsafe fn settle_words(at: usize, count: usize) {
+unsafe fn unmanage_words(at: usize, count: usize) {
     const MOST: usize = 128;
     let all = ptr::with_exposed_provenance::<[usize; 3]>(at);
     if at == 0 || count > MOST {
