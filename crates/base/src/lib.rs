@@ -26,6 +26,7 @@
 //! | [`inherited`] | state that a command passes on to the program that it starts |
 //! | [`cgroup`] | the control groups of a process |
 //! | [`memory`] | the memory that this process may use |
+//! | [`mod@prefetch`] | a hint to load memory into the processor's cache |
 //! | [`rate_limit`] | a limit on the number of log lines of one kind |
 //! | [`shared_block`] | reference-counted bytes with a value that several blocks share |
 //! | [`striped`] | counters spread over cache lines |
@@ -45,6 +46,7 @@ pub mod id;
 pub mod inherited;
 pub mod memory;
 pub mod page;
+pub mod prefetch;
 #[cfg(not(loom))]
 pub mod rate_limit;
 pub mod shared_block;
@@ -59,5 +61,6 @@ pub use crossbeam_utils::CachePadded;
 pub use durable::{DurableLog, LogFailed};
 pub use id::{Lsn, PageId, TreeId, TxnId};
 pub use page::{PageBuf, PageWords};
+pub use prefetch::prefetch;
 pub use shared_block::SharedBlock;
 pub use striped::{PerStripe, StripedCounter, StripedCounters, processors};

@@ -4,6 +4,7 @@ use std::cmp::Ordering as Cmp;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{PageType, PageWord, REPORTED_BYTES, TYPE_AT};
+use crate::prefetch;
 use crate::sync::machine;
 use crate::{Lsn, PageId, checksum};
 
@@ -73,18 +74,9 @@ impl<'a> PageWords<'a> {
     /// Prefetches the cache lines of `len` bytes at `at`. A hint; does not wait.
     #[inline]
     pub fn prefetch(self, at: usize, len: usize) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
         if let Some(words) = self.0.get(at / 8..(at + len).div_ceil(8).min(self.0.len())) {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            for line in words.chunks(WORDS_PER_LINE) {
-                // SAFETY: a prefetch has no effect that the program can observe, and never faults. SSE, which
-                // contains the instruction, is part of x86-64.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
-            }
+            prefetch(words);
         }
-        // Other processors have no stable intrinsic for a prefetch.
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = (at, len);
     }
 
     /// Prefetches the whole page as [`prefetch`](Self::prefetch) does, the last line first.

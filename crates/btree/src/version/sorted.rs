@@ -7,7 +7,7 @@
 
 use std::cmp::Ordering as Order;
 
-use azekura_base::TreeId;
+use azekura_base::{TreeId, prefetch};
 
 use super::row::Version;
 
@@ -103,11 +103,11 @@ impl Sorted {
     /// Returns the position of the first version of a row, or the position at which to insert it.
     pub(super) fn find(&self, tree: TreeId, key: Key<'_>) -> At {
         let block = self.blocks.partition_point(|block| block.is_before(tree, key));
-        let index = self
-            .blocks
-            .get(block)
-            .filter(|block| block.tree == tree)
-            .map_or(0, |block| block.entries.partition_point(|entry| entry.order(key).is_lt()));
+        let index = self.blocks.get(block).filter(|block| block.tree == tree).map_or(0, |block| {
+            // The lines of the block are loaded at the same time, not one after the other.
+            prefetch(&block.entries);
+            block.entries.partition_point(|entry| entry.order(key).is_lt())
+        });
         (block, index)
     }
 
