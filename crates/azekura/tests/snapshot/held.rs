@@ -30,6 +30,35 @@ fn a_row_has_at_most_one_version_more_than_snapshots_are_open() {
     assert_eq!((stats.open, stats.versions, stats.version_bytes), (0, 0, 0));
 }
 
+/// The number of open snapshots is read seldom. The number from before the others were closed must not remain.
+#[test]
+fn a_row_has_at_most_two_versions_after_all_of_many_snapshots_but_one_were_closed() {
+    const KEYS: u64 = 500;
+    let db = in_memory();
+    let change = |n: u64| {
+        (0..KEYS).for_each(|key| db.transact(|tx| tx.table(&COUNTS)?.insert(&key, &n)).unwrap());
+    };
+    change(0);
+    let open = |n| {
+        let snapshot = db.snapshot().unwrap();
+        change(n);
+        snapshot
+    };
+    let many: Vec<Snapshot> = (1..=8).map(open).collect();
+    assert_eq!(db.stats().snapshots.versions, 8 * KEYS);
+    drop(many);
+    thread::sleep(azekura_btree::GRACE);
+    db.checkpoint_step(1).unwrap();
+    let held = open(9);
+    for n in 10..20 {
+        drop(db.snapshot().unwrap());
+        change(n);
+        let versions = db.stats().snapshots.versions;
+        assert!(versions <= 2 * KEYS, "{versions} versions of {KEYS} rows and one snapshot");
+    }
+    assert_eq!(held.table(&COUNTS).unwrap().get(&1).unwrap(), Some(8));
+}
+
 #[test]
 fn the_oldest_snapshot_becomes_too_old_and_no_writer_waits() {
     let db = builder().background(false).version_bytes(50_000).open_in_memory().unwrap();

@@ -171,7 +171,9 @@ impl VersionStore {
         }
         let behind = if newest.is_some() { self.prune_row(stripe, rows, (at, tree, key), open) } else { at };
         // Relaxed: ordered before the change of the page, and before the fence of the commit (VERSION-3).
-        stripe.len.fetch_add(1, Relaxed);
+        if stripe.len.fetch_add(1, Relaxed) == 0 {
+            rows.open = 0; // Snapshots may have been closed since the stripe had versions.
+        }
         self.count(rows, 1, version.memory() as i64);
         rows.sorted.insert(behind, tree, version);
         made
@@ -284,6 +286,7 @@ impl VersionStore {
                 continue;
             }
             let mut rows = stripe.rows.lock();
+            rows.open = open.timestamps.len();
             let need = |from, until| open.need(from, until);
             let (mut is_needed, mut dropped) = (needed(need), Dropped::default());
             let mut row = None::<(TreeId, Version)>;
