@@ -33,7 +33,8 @@ use std::sync::atomic::AtomicU64;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     azekura-compare beyond-cache --quick                       64 MiB of memory, 0.5 and 2 times: minutes\n  \
-    azekura-compare beyond-cache --memory-mib 1024 --times 0.5,2,8 --json beyond.jsonl\n\n\
+    azekura-compare beyond-cache --memory-mib 1024 --times 0.5,2,8 --json beyond.jsonl\n  \
+    azekura-compare beyond-cache --engines azekura,rocksdb --html beyond.html\n\n\
     Run it as root on a quiet machine: the memory limit is a control group, and the bytes are those of the\n\
     whole device. Prints the cells by our rate over that of the best peer, the smallest first, then all\n\
     engines of each cell. Exit code 1: an engine failed, or the kernel killed it at the memory limit.")]
@@ -74,6 +75,9 @@ pub(crate) struct BeyondCache {
     /// Write one JSON object per engine, size and phase to this file
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Write the tables and a chart of the rate of each second to this page
+    #[arg(long)]
+    html: Option<PathBuf>,
     /// Run one engine in this process; the value is a JSON object
     #[arg(long, hide = true)]
     cell: Option<String>,
@@ -135,6 +139,9 @@ impl BeyondCache {
             }
         }
         print!("{}", table::render(&rows));
+        if let Some(path) = &self.html {
+            std::fs::write(path, table::html(&rows)).with_context(|| format!("write {}", path.display()))?;
+        }
         failures.iter().for_each(|failure| println!("{failure}"));
         Ok(failures.is_empty())
     }

@@ -9,7 +9,9 @@ pub use page::{document, html};
 pub use svg::escape;
 
 use crate::report::Report;
+use crate::table;
 use svg::{Chart, Line};
+use xy::{Curve, Xy};
 
 /// Returns the chart of one workload's reports as an SVG document; empty without reports.
 #[must_use]
@@ -38,6 +40,17 @@ pub fn svg(workload: &str, reports: &[Report]) -> String {
 pub fn lines(title: &str, axis: &str, lines: Vec<(String, Vec<(usize, f64)>)>) -> String {
     let lines = lines.into_iter().map(|(name, points)| Line { name, points }).collect();
     Chart { title: title.into(), axis: axis.into(), lines }.render()
+}
+
+/// Returns a chart of curves as an SVG document. Both axes are linear. Each curve has a name and points: a
+/// position on the axis named `axis`, and a value.
+#[must_use]
+pub fn curves(title: &str, axis: &str, curves: Vec<(String, Vec<(f64, f64)>)>) -> String {
+    let curve = |(name, points): (String, Vec<(f64, f64)>)| {
+        let points = points.into_iter().map(|(x, y)| (x, y, format!("{axis} {x}: {}", table::short(y))));
+        Curve { name, points: points.collect() }
+    };
+    Xy { title: title.into(), x: axis.into(), curves: curves.into_iter().map(curve).collect() }.render()
 }
 
 /// Returns the names of the workloads, in the order of the reports.
