@@ -180,13 +180,13 @@ def test_empty_paths_are_refused(db, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for empty in ("", b""):
         for call in (azekura.open, db.backup, db.compact_into, Cache):
-            with pytest.raises(azekura.Invalid, match="^the path is empty$"):
+            with pytest.raises(azekura.Invalid, match="^the path is empty"):
                 call(empty)
         for source, path in ((empty, "new"), ("copy", empty)):
-            with pytest.raises(azekura.Invalid, match="^the path is empty$"):
+            with pytest.raises(azekura.Invalid, match="^the path is empty"):
                 azekura.restore(source, path)
         for flag in "rwcn":
-            with pytest.raises(azekura.dbm.error, match="^the path is empty$"):
+            with pytest.raises(azekura.dbm.error, match="^the path is empty"):
                 azekura.dbm.open(empty, flag)
     assert os.listdir() == []
 
