@@ -139,6 +139,21 @@ def test_dbm_empties_no_store_that_is_in_use(tmp_path):
         assert db.keys() == []
 
 
+def test_dbm_removes_no_file_beside_a_damaged_store(tmp_path):
+    path = tmp_path / "d"
+    with azekura.dbm.open(path, "c") as db:
+        db["a"] = "1"
+    (path / "CONTROL").write_bytes(b"damaged")
+    (path / "letter").write_text("keep me")
+    names = sorted(os.listdir(path))
+    with pytest.raises(azekura.dbm.error, match="letter"):
+        azekura.dbm.open(path, "n")
+    assert sorted(os.listdir(path)) == names
+    (path / "letter").unlink()
+    with azekura.dbm.open(path, "n") as db:
+        assert db.keys() == []
+
+
 def test_dbm_refuses_other_types_with_its_error(tmp_path):
     with azekura.dbm.open(tmp_path / "d", "c") as db:
         for wrong in (5, True, None, 1.5, [1, 2]):

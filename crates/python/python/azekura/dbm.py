@@ -22,6 +22,20 @@ __all__ = ["error", "open"]
 error = azekura.IoError
 
 _TABLE = "dbm"
+# The files of a store, CONTROL last: while CONTROL is there, the directory is a store.
+_FILES = (
+    "pages",
+    "dw",
+    "lsnmap",
+    "wal",
+    "sort",
+    "runs",
+    "ARCHIVED-TO",
+    "RESTORING",
+    "LOCK",
+    "CONTROL.new",
+    "CONTROL",
+)
 
 
 def _bytes(text):
@@ -164,6 +178,19 @@ def _emptied(path):
     return db
 
 
+def _remove(path):
+    """Removes the files of a store that cannot be opened. A directory with other files stays as it is."""
+    others = sorted(set(os.listdir(path)).difference(_FILES))
+    if others:
+        raise error(f"{path} has a damaged store and other files ({others[0]!r}); remove the store's files")
+    for name in _FILES:
+        file = os.path.join(path, name)
+        if os.path.isdir(file) and not os.path.islink(file):
+            shutil.rmtree(file)
+        elif os.path.lexists(file):
+            os.remove(file)
+
+
 @_raises_error
 def open(file, flag="r", mode=0o666):
     """Opens the database in directory `file`. `flag` is "r" for reading, "w" for reading and writing, "c" to
@@ -177,12 +204,13 @@ def open(file, flag="r", mode=0o666):
     if flag[0] == "n":
         path = os.path.realpath(path)
     if flag[0] == "n" and os.path.exists(path):
-        is_store = os.path.isdir(path) and os.path.exists(os.path.join(path, "CONTROL"))
-        if is_store:
+        if os.path.exists(os.path.join(path, "CONTROL")):
             db = _emptied(path)
             if db is not None:
                 return _Rows(db)
-        elif os.path.isdir(path) and os.listdir(path):
+            _remove(path)
+        elif not os.path.isdir(path):
+            os.remove(path)
+        elif os.listdir(path):
             raise error(f"{path} is a directory without a store; remove it or take another name")
-        shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
     return _Rows(azekura.open(path, create=flag[0] in "cn", read_only=flag[0] == "r"))
