@@ -150,22 +150,24 @@ fn restore(
     })
 }
 
-/// An open store, which a Python database and its tables share.
-pub(crate) struct Store(azekura::Database);
+/// An open store, which a Python database and its tables share; `None` only while it is dropped.
+pub(crate) struct Store(Option<azekura::Database>);
 
 impl Deref for Store {
     type Target = azekura::Database;
 
     fn deref(&self) -> &azekura::Database {
-        &self.0
+        self.0.as_ref().expect("a store that is being dropped has no users")
     }
 }
 
 impl Drop for Store {
     /// Closes the store without the GIL, because the last pages are written. Snapshots share the store, so
-    /// none of them is open. If a transaction is open, the store stays open until the transaction is freed.
+    /// none of them is open. If a transaction is open, the store stays open until the transaction is freed:
+    /// if another thread frees it meanwhile, dropping the database closes the store.
     fn drop(&mut self) {
-        Python::attach(|py| py.detach(|| drop(self.0.close())));
+        let db = self.0.take();
+        Python::attach(|py| py.detach(|| db.map(|db| db.close())));
     }
 }
 
@@ -177,7 +179,7 @@ struct Database {
 
 impl Database {
     fn new(db: azekura::Database) -> Self {
-        Self { db: Arc::new(Store(db)) }
+        Self { db: Arc::new(Store(Some(db))) }
     }
 }
 
