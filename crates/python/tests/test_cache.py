@@ -558,6 +558,58 @@ print("closed")
     assert (done.returncode, done.stdout, done.stderr) == (0, "closed\n", "")
 
 
+@pytest.mark.parametrize("action", ["close", "write", "interrupt"])
+@pytest.mark.parametrize("call", ["open", "close"])
+def test_a_signal_handler_may_run_at_each_line_of_an_opening_or_closing(tmp_path, call, action):
+    def handle():
+        if action == "close":
+            other.close()
+        elif action == "write":
+            with contextlib.suppress(azekura.Busy):  # the store is just being opened or closed
+                other["b"] = 1
+        else:
+            raise KeyboardInterrupt
+
+    def handler_at(number):
+        def trace(frame, event, _):
+            nonlocal lines
+            is_watched = frame.f_code.co_name in names and frame.f_globals["__name__"] == "azekura.cache"
+            # The garbage collector may run at any line.
+            if is_watched and frame.f_back.f_code.co_name != "__del__":
+                lines += event == "line"
+                if event == "line" and lines == number:
+                    handle()
+                return trace
+
+        return trace
+
+    names = ("enter", "leave", "_release", "_change", "leave_freed")
+    path = tmp_path / "cache"
+    number = lines = 0
+    while number == lines:
+        number, lines = number + 1, 0
+        cache, other = Cache(path), Cache(path)
+        if call == "open":
+            cache.close()
+        if action == "write":
+            other.close()
+        before = sys.gettrace()
+        sys.settrace(handler_at(number))
+        try:
+            cache.set("a", 1) if call == "open" else cache.close()
+        except KeyboardInterrupt:
+            assert action == "interrupt"
+        finally:
+            sys.settrace(before)
+        lines = min(lines, number)
+        cache["a"] = 2
+        assert other["a"] == 2
+        cache.close()
+        other.close()
+        azekura.open(path, create=False).close()
+    assert number > 10
+
+
 def test_a_close_that_is_refused_replaces_no_exception(tmp_path):
     cache = Cache(tmp_path / "c")
     with cache.transact():

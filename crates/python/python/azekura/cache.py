@@ -252,17 +252,18 @@ class _Store:
     """
 
     _open: dict = {}
-    # A signal handler may close a cache while its thread opens or closes one.
+    # A signal handler may open or close a cache, or raise an exception, between any two steps of a method
+    # that holds `_registry`: each step can be repeated, and a store in `_open` is closed only without users.
     _registry = threading.RLock()
     # True while a thread that holds `_registry` changes `_open` or `_freed`.
     _is_changing = False
-    # Directory and store of each `Cache` object that was freed, until the store is left.
+    # Directory and user of each `Cache` object that was freed, until the store is left.
     _freed: collections.deque = collections.deque()
 
     def __init__(self, directory):
         # Other writers wait for `lock`, so a limit of the store would only break long transactions.
         self.db = azekura.open(directory, transaction_timeout=None)
-        self.users = 0
+        self.users = set()  # `Cache._user` of each object that has this store open
         self.lock = threading.RLock()
         self.tx = self.writer = None
         self.hits = self.misses = 0
@@ -282,14 +283,21 @@ class _Store:
     def enter(cls, cache):
         """Opens the store of a `Cache` object, unless it is open."""
         with cls._registry, cls._change():
-            if cache._opened is None or cache._pid != os.getpid():
+            while (opened := cache._opened) is None or cache._pid != os.getpid():
                 directory = cache._directory
                 store = cls._open.get(directory)
                 if store is None:
-                    store = cls._open[directory] = cls(directory)
-                store.users += 1
-                cache._pid, cache._opened = os.getpid(), store
-            opened = cache._opened
+                    try:
+                        store = cls(directory)
+                    except azekura.Busy:
+                        if directory in cls._open:
+                            continue  # a signal handler has opened it
+                        raise
+                    cls._open[directory] = store
+                store.users.add(cache._user)
+                # A signal handler may have closed the store before it had this user.
+                if cls._open.get(directory) is store:
+                    cache._pid, cache._opened = os.getpid(), store
         cls.leave_freed()
         return opened
 
@@ -300,32 +308,36 @@ class _Store:
         with cls._registry, cls._change():
             opened, cache._opened = cache._opened, None
             try:
-                if opened is not None:
-                    cls._release(cache._directory, opened)
+                cls._release(cache._directory, cache._user)
             except azekura.Busy:
                 cache._opened = opened
                 raise
         cls.leave_freed()
 
     @classmethod
-    def _release(cls, directory, store):
-        if cls._open.get(directory) is not store:
-            return  # `close_all` has closed it
-        if store.users == 1:
+    def _release(cls, directory, user):
+        store = cls._open.get(directory)
+        if store is None or user not in store.users:
+            return
+        if store.users == {user}:
             del cls._open[directory]
             try:
-                store.db.close()
+                if store.users == {user}:  # otherwise a signal handler has added one
+                    store.db.close()
+                    return
             except azekura.Busy:
                 cls._open[directory] = store
                 raise
-        store.users -= 1
+            cls._open[directory] = store
+        store.users.discard(user)
 
     @classmethod
     @contextlib.contextmanager
     def _change(cls):
         """Sets `_is_changing` during a `with` block, inside `_registry`."""
-        outer, cls._is_changing = cls._is_changing, True
+        outer = cls._is_changing
         try:
+            cls._is_changing = True
             yield
         finally:
             cls._is_changing = outer
@@ -340,11 +352,11 @@ class _Store:
         try:
             with cls._change():
                 for _ in range(len(cls._freed)):
-                    left = cls._freed.popleft()
                     try:
-                        cls._release(*left)
+                        cls._release(*cls._freed[0])
+                        cls._freed.popleft()
                     except azekura.Busy:
-                        cls._freed.append(left)
+                        cls._freed.rotate(-1)
         finally:
             cls._registry.release()
 
@@ -404,7 +416,7 @@ class Cache:
         self._check_policy(eviction_policy)
         self.size_limit, self.cull_limit, self.eviction_policy = size_limit, cull_limit, eviction_policy
         self.statistics, self.tag_index = statistics, tag_index
-        self._pid, self._opened = os.getpid(), None
+        self._pid, self._opened, self._user = os.getpid(), None, object()
         _Store.enter(self)
 
     @staticmethod
@@ -980,9 +992,9 @@ class Cache:
                 raise
 
     def __del__(self):
-        store = self.__dict__.get("_opened")
-        if store is not None and self._pid == os.getpid():
-            _Store.leave_freed((self._directory, store))
+        user = self.__dict__.get("_user")
+        if user is not None and self._pid == os.getpid():
+            _Store.leave_freed((self._directory, user))
 
     def __getstate__(self):
         return self._directory, self._timeout, {name: getattr(self, name) for name in _SETTINGS}
@@ -992,4 +1004,4 @@ class Cache:
         # the program would wait for its result without end.
         self._directory, self._timeout, settings = state
         self.__dict__.update(settings)
-        self._pid, self._opened = os.getpid(), None
+        self._pid, self._opened, self._user = os.getpid(), None, object()
