@@ -418,7 +418,7 @@ impl PageFile {
     /// bounds of pages that get a smaller LSN.
     fn prepare_for(&self, batch: &[(PageId, PageBuf)]) -> Result<(), StoreError> {
         self.repair()?;
-        self.lsn_map.lower(batch.iter().map(page_lsn)).map_err(|error| self.unless_full(error))
+        self.lsn_map.lower(batch.iter().map(page_lsn), |error| self.unless_full(error))
     }
 
     /// Writes `last` into the head: all batches up to this number are in the page file. So a copy of the file

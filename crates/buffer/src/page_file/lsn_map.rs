@@ -121,7 +121,8 @@ impl LsnMap {
     /// Checks the page LSN of an image that was read from the page file; the error is the bound that it
     /// violates.
     pub(super) fn check(&self, id: PageId, lsn: Lsn) -> Result<(), Lsn> {
-        let bound = self.bound(id);
+        // A map that cannot be read has no bounds.
+        let bound = self.bound(id).unwrap_or(Lsn(0));
         if lsn < bound {
             return Err(bound);
         }
@@ -144,15 +145,23 @@ impl LsnMap {
         }
     }
 
-    /// Lowers larger bounds to the LSNs of these images durably, before the images are written (MAP-1).
-    pub(super) fn lower(&self, pages: impl Iterator<Item = (PageId, Lsn)>) -> Result<(), StoreError> {
-        let mut lower: Vec<_> = pages.filter(|&(id, lsn)| lsn < self.bound(id)).collect();
+    /// Lowers larger bounds to the LSNs of these images durably, before the images are written (MAP-1). A
+    /// bound that cannot be read may be larger, so it is written anew. `failed` gets the error of a write, but
+    /// not that of an open, such as EMFILE, which has changed nothing.
+    pub(super) fn lower(
+        &self,
+        pages: impl Iterator<Item = (PageId, Lsn)>,
+        failed: impl FnOnce(StoreError) -> StoreError,
+    ) -> Result<(), StoreError> {
+        let is_larger = |&(id, lsn): &(PageId, Lsn)| !self.bound(id).is_ok_and(|bound| lsn >= bound);
+        let mut lower: Vec<_> = pages.filter(is_larger).collect();
         if lower.is_empty() {
             return Ok(());
         }
         lower.sort_unstable();
         let _writing = self.writing.lock();
-        self.write(&lower, u64::min)?;
+        let place = self.open_or_create()?;
+        self.write(&place, &lower, u64::min).map_err(failed)?;
         for (id, _) in lower {
             self.shard(block_of(id)).lock().noted.remove(&id);
         }
@@ -166,7 +175,8 @@ impl LsnMap {
         let noted = self.noted();
         sync()?;
         if !noted.is_empty() {
-            match self.write(&noted, |_, lsn| lsn) {
+            let written = self.open_or_create().and_then(|place| self.write(&place, &noted, |_, lsn| lsn));
+            match written {
                 Ok(()) => {}
                 Err(error) if is_full(&error) => return Ok(()),
                 Err(error) => return Err(error),
@@ -186,14 +196,14 @@ impl LsnMap {
         &self.shards[(block / GROUP_BLOCKS as u64 % SHARDS as u64) as usize]
     }
 
-    /// Returns the bound of a page. A map that cannot be read has no bounds.
-    fn bound(&self, id: PageId) -> Lsn {
+    /// Returns the bound of a page; 0 for none.
+    fn bound(&self, id: PageId) -> Result<Lsn, StoreError> {
         let mut shard = self.shard(block_of(id)).lock();
         if let Some(&lsn) = shard.noted.get(&id) {
-            return lsn;
+            return Ok(lsn);
         }
-        let block = self.block(&mut shard, block_of(id)).unwrap_or_default();
-        Lsn(block.get(index_of(id)).copied().unwrap_or(0))
+        let block = self.block(&mut shard, block_of(id))?;
+        Ok(Lsn(block.get(index_of(id)).copied().unwrap_or(0)))
     }
 
     /// Returns the entries in the order of page ids.
@@ -238,13 +248,17 @@ impl LsnMap {
 
     /// Sets the bound of each page to the result of `next`, called with the old bound and the LSN. Durable on
     /// return. A block that cannot be read has no bounds, and is written anew.
-    fn write(&self, pages: &[(PageId, Lsn)], next: fn(u64, u64) -> u64) -> Result<(), StoreError> {
-        let place = self.open_or_create()?;
+    fn write(
+        &self,
+        place: &OpenFile,
+        pages: &[(PageId, Lsn)],
+        next: fn(u64, u64) -> u64,
+    ) -> Result<(), StoreError> {
         for run in pages.chunk_by(|(a, _), (b, _)| block_of(*a) == block_of(*b)) {
             let number = block_of(run[0].0);
             let mut block = [0; BLOCK_LSNS];
             let mut shard = self.shard(number).lock();
-            let known = self.block_of_file(&mut shard, number, Some(&place)).unwrap_or_default();
+            let known = self.block_of_file(&mut shard, number, Some(place)).unwrap_or_default();
             block[..known.len()].copy_from_slice(known);
             drop(shard);
             for &(id, lsn) in run {

@@ -133,8 +133,7 @@ impl PageFile {
         let read = self.read_unverified(id, &mut place);
         let is_intact = read.and_then(|offset| self.verify(id, &place, offset)).is_ok();
         if !is_intact {
-            let lowered = self.lsn_map.lower([(id, image::lsn(copy))].into_iter());
-            lowered.map_err(|error| self.unless_full(error))?;
+            self.lsn_map.lower([(id, image::lsn(copy))].into_iter(), |error| self.unless_full(error))?;
         }
         self.write_place(id, if is_intact { &place } else { copy })?;
         self.has_grown_to_hold(id);

@@ -144,8 +144,8 @@ fn a_sector_of_another_place_or_store_has_no_bounds() {
     let file = fs.open(MAP.as_ref(), OpenOptions::new()).unwrap();
     file.write_at(SECTOR_BYTES as u64, &bytes[..SECTOR_BYTES]).unwrap();
     let map = |database_id| super::LsnMap::new(Arc::new(fs.clone()), Path::new(MAP), database_id);
-    assert_eq!((map(0).bound(PageId(3)).0, map(0).bound(PageId(66)).0), (20, 0));
-    assert_eq!(map(1).bound(PageId(3)).0, 0);
+    assert_eq!((map(0).bound(PageId(3)).unwrap().0, map(0).bound(PageId(66)).unwrap().0), (20, 0));
+    assert_eq!(map(1).bound(PageId(3)).unwrap().0, 0);
     let file = open(&fs, covered);
     assert_eq!(lsn_read(&file, 3).unwrap(), 20);
 }
@@ -285,7 +285,22 @@ fn a_block_that_cannot_be_read_fails_no_checkpoint() {
     written.written([(PageId(4), Lsn(30))]);
     fs.fail_read_at(1);
     written.checkpoint(|| Ok(())).unwrap();
-    assert_eq!((map().bound(PageId(4)), map().bound(PageId(3))), (Lsn(30), Lsn(0)));
+    assert_eq!((map().bound(PageId(4)).unwrap(), map().bound(PageId(3)).unwrap()), (Lsn(30), Lsn(0)));
+}
+
+/// A restart writes a page with a smaller LSN, and the file of the map cannot be opened or read once.
+#[test]
+fn a_bound_that_cannot_be_read_is_lowered() {
+    let failures: [fn(&FaultFs); 2] = [|fs| fs.fail_lookup_at(1), |fs| fs.fail_read_at(1)];
+    for fail in failures {
+        let fs = FaultFs::new();
+        let _ = checkpointed(&fs, 20);
+        let map = || super::LsnMap::new(Arc::new(fs.clone()), Path::new(MAP), 0);
+        let lowering = map();
+        fail(&fs);
+        lowering.lower([(PageId(4), Lsn(15))].into_iter(), |error| error).unwrap();
+        assert_eq!((map().bound(PageId(4)).unwrap(), map().bound(PageId(3)).unwrap()), (Lsn(15), Lsn(20)));
+    }
 }
 
 #[test]
@@ -298,9 +313,9 @@ fn blocks_beyond_the_limit_are_dropped_and_read_again() {
     };
     map.written(pages(1));
     map.checkpoint(|| Ok(())).unwrap();
-    assert!(pages(1).all(|(id, lsn)| map.bound(id) == lsn));
+    assert!(pages(1).all(|(id, lsn)| map.bound(id).unwrap() == lsn));
     assert!(map.shards.iter().all(|shard| shard.lock().blocks.len() <= SHARD_BLOCKS));
     assert!(map.shards.iter().all(|shard| shard.lock().noted.is_empty()));
-    map.lower(pages(0)).unwrap();
-    assert!(pages(0).all(|(id, lsn)| map.bound(id) == lsn));
+    map.lower(pages(0), |error| error).unwrap();
+    assert!(pages(0).all(|(id, lsn)| map.bound(id).unwrap() == lsn));
 }
