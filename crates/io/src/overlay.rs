@@ -98,7 +98,10 @@ impl Fs for OverlayFs {
         let names = self.names.lock();
         let mut found: BTreeSet<String> = match self.below.list_dir(path) {
             Ok(names) => names.into_iter().collect(),
-            Err(_) if names.dirs.contains(path) => BTreeSet::new(),
+            // Only a directory that the file system below does not have has no names there.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && names.dirs.contains(path) => {
+                BTreeSet::new()
+            }
             Err(error) => return Err(error),
         };
         let name_here = |at: &Path| {
@@ -298,7 +301,7 @@ impl File for OverlayFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CountingFs, MemFs};
+    use crate::{CountingFs, FaultFs, MemFs};
 
     fn path(name: u64) -> PathBuf {
         PathBuf::from(format!("file {name}"))
@@ -363,5 +366,19 @@ mod tests {
         let gone = fs.open(Path::new("/db/a"), OpenOptions::new()).unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::NotFound);
         assert_eq!(below.list_dir(Path::new("/db")).unwrap(), ["a", "old"]);
+    }
+
+    /// The directory is created below after the layer has created it, and cannot be read there.
+    #[test]
+    fn a_directory_that_cannot_be_read_below_does_not_seem_empty() {
+        let below = FaultFs::new();
+        let (fs, dir) = (OverlayFs::new(Arc::new(below.clone())), Path::new("/db"));
+        fs.create_dir_all(dir).unwrap();
+        assert!(fs.list_dir(dir).unwrap().is_empty());
+        below.create_dir_all(dir).unwrap();
+        below.fail_lookup_at(1);
+        let error = fs.list_dir(dir).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
+        assert!(fs.list_dir(dir).unwrap().is_empty());
     }
 }
