@@ -147,6 +147,10 @@ fn fail(error: *mut *mut azk_error, status: azk_status, text: String) -> azk_sta
 fn guarded(error: *mut *mut azk_error, call: impl FnOnce() -> Result<(), Error>) -> azk_status {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => azk_status::AZK_OK,
+        // `with_tx` and `take` return the same error for a transaction that has ended.
+        Ok(Err(failed @ Error::Closed)) => {
+            fail(error, status_of(&failed), "the transaction has ended, or the store was closed".into())
+        }
         Ok(Err(failed)) => fail(error, status_of(&failed), failed.full_message()),
         Err(_) => fail(error, azk_status::AZK_INTERNAL, "the library panicked; this is a defect".into()),
     }

@@ -47,6 +47,29 @@ fn a_refused_call_does_not_move_the_cursor() {
 }
 
 #[test]
+fn a_cursor_of_an_ended_transaction_names_the_reason() {
+    let scratch = tempfile::tempdir().expect("is made");
+    let path = scratch.path().join("db").to_str().map(CString::new).expect("UTF-8").expect("no zero byte");
+    let (mut db, mut tx, mut cursor) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+    let (mut key, mut value, mut row, mut error) = (slice(b""), slice(b""), 0, ptr::null_mut());
+    let none = ptr::null_mut();
+    // SAFETY: CAPI-1, CAPI-2: the handles are those of the calls before.
+    unsafe {
+        assert_eq!(azk_open(path.as_ptr(), ptr::null(), &raw mut db, none), OK);
+        assert_eq!(azk_begin(db, &raw mut tx, none), OK);
+        assert_eq!(azk_range(tx, c"t".as_ptr(), ptr::null(), ptr::null(), 0, &raw mut cursor, none), OK);
+        assert_eq!(azk_abort(tx, none), OK);
+        let status = azk_next(cursor, &raw mut key, &raw mut value, &raw mut row, &raw mut error);
+        assert_eq!(status, azk_status::AZK_CLOSED);
+        let message = CStr::from_ptr(azk_error_message(error)).to_str().expect("UTF-8").to_owned();
+        assert!(message.contains("the transaction has ended"), "{message}");
+        azk_error_free(error);
+        azk_cursor_close(cursor);
+        assert_eq!(azk_close(db, none), OK);
+    }
+}
+
+#[test]
 fn a_length_that_was_negative_is_refused() {
     let scratch = tempfile::tempdir().expect("is made");
     let path = scratch.path().join("db").to_str().map(CString::new).expect("UTF-8").expect("no zero byte");
