@@ -67,6 +67,11 @@ fn a_transaction_moves_to_another_thread() {
     runs_and_again_with_address_sanitizer("tests/threads.c");
 }
 
+#[test]
+fn random_calls_have_the_results_of_a_model() {
+    runs_and_again_with_address_sanitizer("tests/calls.c");
+}
+
 fn runs_and_again_with_address_sanitizer(source: &str) {
     let scratch = tempfile::tempdir().expect("is made");
     let source = Path::new(CRATE).join(source);
