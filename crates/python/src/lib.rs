@@ -18,12 +18,13 @@ mod transaction;
 
 use std::ops::Deref;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use azekura::{Durability, Restore};
-use pyo3::exceptions::{PyException, PyTypeError};
+use pyo3::exceptions::{PyException, PyImportError, PyTypeError};
 use pyo3::prelude::*;
 
 use errors::{Busy, Closed, Conflict, Invalid, without_gil};
@@ -442,10 +443,19 @@ impl Snapshot {
     }
 }
 
+/// `true` if a module was made. The classes of the exceptions are those of its interpreter: in another one,
+/// `except azekura.Conflict` would not match them.
+static IS_IMPORTED: AtomicBool = AtomicBool::new(false);
+
 // Free-threaded Python does not enable its GIL for this module (PY-3).
 #[pymodule(gil_used = false)]
 #[pyo3(name = "_azekura")]
 fn azekura_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    // Relaxed, also below: orders nothing.
+    if IS_IMPORTED.load(Relaxed) {
+        let text = "azekura can be imported only once in a process, by one interpreter";
+        return Err(PyImportError::new_err(text));
+    }
     errors::import(module.py());
     module.add_class::<Database>()?;
     module.add_class::<Transaction>()?;
@@ -456,5 +466,7 @@ fn azekura_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Table>()?;
     module.add_function(wrap_pyfunction!(open, module)?)?;
     module.add_function(wrap_pyfunction!(in_memory, module)?)?;
-    module.add_function(wrap_pyfunction!(restore, module)?)
+    module.add_function(wrap_pyfunction!(restore, module)?)?;
+    IS_IMPORTED.store(true, Relaxed);
+    Ok(())
 }

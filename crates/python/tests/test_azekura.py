@@ -7,6 +7,8 @@ import os
 import queue
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -381,3 +383,21 @@ def test_a_signal_ends_long_calls(db, tmp_path):
     ):
         assert raised_in(0.2, again(call)) < 30
     assert len(rows) == 200_000 and not db.check()["findings"]
+
+
+def test_a_second_interpreter_cannot_import_the_package():
+    program = """
+import azekura
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+try:
+    failed = interpreters.run_string(interpreters.create(), "import azekura")
+except interpreters.RunFailedError as error:
+    failed = error
+print("ImportError" in str(failed))
+"""
+    run = [sys.executable, "-c", program]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("True\n", "")
