@@ -1,8 +1,8 @@
 /*
  * Random calls of the C interface, compared with a model in arrays. Usage: calls DIRECTORY
  *
- * AZEKURA_CALLS is the number of calls, and AZEKURA_CALLS_SEED the seed. Some calls have null pointers or wrong
- * lengths, which are refused.
+ * AZEKURA_CALLS is the number of calls, and AZEKURA_CALLS_SEED the seed. Some calls have null pointers or
+ * wrong lengths, which are refused.
  */
 
 #define _POSIX_C_SOURCE 200809L
