@@ -347,9 +347,14 @@ class _Store:
         """Leaves the stores of `Cache` objects that were freed. The garbage collector frees objects at any
         place, also while this thread is in a method of this class. A later call then leaves the stores."""
         cls._freed.extend(freed)
-        if not cls._freed or cls._is_changing or not cls._registry.acquire(blocking=False):
-            return
+        held = []
         try:
+            if not cls._freed or cls._is_changing:
+                return
+            # One step: no signal handler raises an exception before `held` has the result.
+            held.extend(map(cls._registry.acquire, (False,)))
+            if True not in held:
+                return
             with cls._change():
                 for _ in range(len(cls._freed)):
                     try:
@@ -358,7 +363,8 @@ class _Store:
                     except azekura.Busy:
                         cls._freed.rotate(-1)
         finally:
-            cls._registry.release()
+            if True in held:
+                cls._registry.release()
 
     @classmethod
     def close_all(cls):
