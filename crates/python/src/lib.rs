@@ -451,7 +451,7 @@ static IS_IMPORTED: AtomicBool = AtomicBool::new(false);
 #[pymodule(gil_used = false)]
 #[pyo3(name = "_azekura")]
 fn azekura_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    // Relaxed, also below: orders nothing.
+    // Relaxed: orders nothing.
     if IS_IMPORTED.load(Relaxed) {
         let text = "azekura can be imported only once in a process, by one interpreter";
         return Err(PyImportError::new_err(text));
@@ -467,6 +467,6 @@ fn azekura_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(open, module)?)?;
     module.add_function(wrap_pyfunction!(in_memory, module)?)?;
     module.add_function(wrap_pyfunction!(restore, module)?)?;
-    IS_IMPORTED.store(true, Relaxed);
+    IS_IMPORTED.store(true, Relaxed); // Relaxed: orders nothing
     Ok(())
 }

@@ -146,8 +146,8 @@ impl LsnMap {
     }
 
     /// Lowers larger bounds to the LSNs of these images durably, before the images are written (MAP-1). A
-    /// bound that cannot be read may be larger, so it is written anew. `failed` gets the error of a write, but
-    /// not that of an open, such as EMFILE, which has changed nothing.
+    /// bound that cannot be read may be larger, so it is written anew. `failed` gets the error of a write,
+    /// and not that of an open, such as EMFILE, which has changed nothing.
     pub(super) fn lower(
         &self,
         pages: impl Iterator<Item = (PageId, Lsn)>,
