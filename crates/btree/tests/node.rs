@@ -334,8 +334,8 @@ fn read_everything(node: Node<'_>, probe: &[u8]) {
         let _ = node.child(i);
         out.clear();
     }
-    let _ =
-        (node.child_covering(probe), node.slot_before(probe), node.covers(probe), node.used(), node.free());
+    let child = node.child(node.slot_covering(probe));
+    let _ = (child, node.slot_before(probe), node.covers(probe), node.used(), node.free());
     node.lower_into(&mut out);
     node.upper_into(&mut out);
     let _ = merged_fit(node, node);

@@ -50,26 +50,6 @@ pub struct WalStats {
     pub pending_futures: u64,
 }
 
-impl WalStats {
-    /// Returns the mean number of records per flush.
-    #[must_use]
-    pub fn mean_group(&self) -> f64 {
-        self.records as f64 / self.flushes.max(1) as f64
-    }
-
-    /// Returns the mean bytes on disk per record.
-    #[must_use]
-    pub fn bytes_per_record(&self) -> f64 {
-        self.chunk_bytes as f64 / self.records.max(1) as f64
-    }
-
-    /// Returns the mean number of system calls per flush that write the log.
-    #[must_use]
-    pub fn writes_per_flush(&self) -> f64 {
-        self.chunks as f64 / self.flushes.max(1) as f64
-    }
-}
-
 /// Counters of one stream. All are statistics (Relaxed), written by the leader only.
 #[derive(Debug, Default)]
 pub(crate) struct StreamCounters {

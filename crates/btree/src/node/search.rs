@@ -7,8 +7,6 @@
 
 use std::cmp::Ordering as Cmp;
 
-use azekura_base::PageId;
-
 use super::{Node, SLOT_BYTES, SLOTS_AT, head_of};
 
 /// The position of a key in a node.
@@ -128,12 +126,5 @@ impl Node<'_> {
     #[must_use]
     pub fn slot_before(self, key: &[u8]) -> usize {
         self.search(key).slot().saturating_sub(1)
-    }
-
-    /// Returns the child that covers `key`.
-    #[inline]
-    #[must_use]
-    pub fn child_covering(self, key: &[u8]) -> PageId {
-        self.child(self.slot_covering(key))
     }
 }

@@ -10,7 +10,7 @@ use crate::env::Env;
 use crate::error::TreeError;
 use crate::node::Position;
 use crate::scan::LeafBatch;
-use crate::tree::{Tree, load_if_large};
+use crate::tree::Tree;
 
 /// Size of the images at which a batch of a snapshot is cut, in bytes: the positions in a batch are 32-bit
 /// numbers. The rows of a leaf are far smaller, but one leaf may have the range of all rows that were removed
@@ -125,27 +125,9 @@ pub struct SeenRow {
 }
 
 impl Tree {
-    /// Reads the value of `key` in a snapshot into `out`, replacing its content. Takes no lock. The cost is
-    /// that of [`get`](Self::get). Versions are looked up only if the leaf has changes above the snapshot's
-    /// all-visible LSN.
-    ///
-    /// # Errors
-    ///
-    /// [`TreeError::Fix`] or [`TreeError::Corrupt`].
-    pub fn get_in(
-        &self,
-        env: &Env,
-        view: View<'_>,
-        key: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<SeenRow, TreeError> {
-        let seen = self.get_cell_in(env, view, key, out)?;
-        seen.flags.map_or(Ok(()), |flags| load_if_large(env, flags, out))?;
-        Ok(seen)
-    }
-
-    /// Reads the content of the cell of `key` in a snapshot, as [`get_in`](Self::get_in) does for values; see
-    /// [`get_cell`](Self::get_cell).
+    /// Reads the content of the cell of `key` in a snapshot into `out`, replacing what it has; see
+    /// [`get_cell`](Self::get_cell). Takes no lock. Versions are looked up only if the leaf has changes above
+    /// the snapshot's all-visible LSN.
     ///
     /// # Errors
     ///

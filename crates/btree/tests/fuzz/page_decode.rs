@@ -68,7 +68,7 @@ fn read_everything(node: Node<'_>, key: &[u8]) {
     for key in [key, b"", b"prefix/b030", b"prefix/b030xxxx"] {
         let slots = [node.search(key).slot(), node.slot_covering(key), node.slot_before(key)];
         assert!(slots.iter().all(|&slot| slot <= count), "a slot beyond the node");
-        let _ = (node.child_covering(key), node.covers(key), node.is_below_upper(key));
+        let _ = (node.child(node.slot_covering(key)), node.covers(key), node.is_below_upper(key));
         if let Some(split) = choose_split(node, key, key.len()) {
             let _ = format!("{split:?}");
         }

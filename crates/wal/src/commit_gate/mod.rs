@@ -426,12 +426,6 @@ impl CommitGate {
         drop(state);
         self.words.iter().chain(&self.follower_words).for_each(WaitWord::wake_all);
     }
-
-    /// Returns `true` if a flush is in progress.
-    #[must_use]
-    pub fn is_flushing(&self) -> bool {
-        self.lock().flushing
-    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -454,7 +448,7 @@ mod tests {
             assert_eq!(second.join().expect("no panic"), 0);
         });
         assert_eq!(gate.finished.load(Relaxed), 2);
-        assert!(!gate.is_flushing());
+        assert!(!gate.lock().flushing);
     }
 
     #[test]
