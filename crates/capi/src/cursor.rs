@@ -8,7 +8,7 @@ use azekura::{Error, RowRef, TableDefinition};
 
 use super::{
     AZK_REVERSE, NO_BYTES, Source, azk_cursor, azk_error, azk_slice, azk_snapshot, azk_status, azk_tx, bytes,
-    free, guarded, handle, null, put, slice_of, text, with_tx,
+    free, guarded, handle, null, put, put_new, slice_of, text, with_tx,
 };
 
 /// Largest number of rows that a cursor reads at once.
@@ -77,10 +77,11 @@ unsafe fn open_cursor(
     // SAFETY: CAPI-2.
     let bound = |at: *const azk_slice| unsafe { at.as_ref() }.map(|at| unsafe { bytes(*at, "bound") });
     let (low, high) = (bound(bounds.0).transpose()?, bound(bounds.1).transpose()?);
+    // SAFETY: CAPI-2.
+    let table = unsafe { text(table, "table")? }.to_owned();
     let opened = azk_cursor {
         source,
-        // SAFETY: CAPI-2.
-        table: unsafe { text(table, "table")? }.to_owned(),
+        table,
         low: low.map_or(Bound::Unbounded, |low| Bound::Included(low.to_vec())),
         high: high.map_or(Bound::Unbounded, |high| Bound::Excluded(high.to_vec())),
         is_reverse: flags & AZK_REVERSE != 0,
@@ -88,11 +89,8 @@ unsafe fn open_cursor(
         rows: Vec::new(),
         row: Default::default(),
     };
-    if cursor.is_null() {
-        return Err(null("cursor"));
-    }
     // SAFETY: CAPI-2.
-    unsafe { put(cursor, Box::into_raw(Box::new(opened)), "cursor") }
+    unsafe { put_new(cursor, "cursor", || Ok(opened)) }
 }
 
 /// Moves a cursor to the next row, sets `row` to 1, and sets key and value. After the last row, sets `row` to

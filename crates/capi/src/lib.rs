@@ -224,6 +224,21 @@ unsafe fn put<T>(to: *mut T, value: T, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// Stores a handle of the object that `make` returns. Makes nothing if `to` is null.
+unsafe fn put_new<T>(
+    to: *mut *mut T,
+    name: &str,
+    make: impl FnOnce() -> Result<T, Error>,
+) -> Result<(), Error> {
+    if to.is_null() {
+        return Err(null(name));
+    }
+    let made = Box::into_raw(Box::new(make()?));
+    // SAFETY: CAPI-2.
+    unsafe { to.write(made) };
+    Ok(())
+}
+
 const fn slice_of(bytes: &[u8]) -> azk_slice {
     azk_slice { data: bytes.as_ptr(), len: bytes.len() }
 }
@@ -266,12 +281,8 @@ pub unsafe extern "C" fn azk_open(
     guarded(error, || {
         // SAFETY: CAPI-2.
         let (path, options) = unsafe { (path_of(path, "path")?, text_or_empty(options, "options")?) };
-        if db.is_null() {
-            return Err(null("db"));
-        }
-        let opened = options::builder(options)?.open(path)?;
         // SAFETY: CAPI-2.
-        unsafe { put(db, Box::into_raw(Box::new(azk_db { db: opened })), "db") }
+        unsafe { put_new(db, "db", || Ok(azk_db { db: options::builder(options)?.open(path)? })) }
     })
 }
 
@@ -304,15 +315,8 @@ pub unsafe extern "C" fn azk_begin(
     tx: *mut *mut azk_tx,
     error: *mut *mut azk_error,
 ) -> azk_status {
-    guarded(error, || {
-        // SAFETY: CAPI-1.
-        let db = unsafe { shared(db, "db")? };
-        if tx.is_null() {
-            return Err(null("tx"));
-        }
-        // SAFETY: CAPI-2.
-        unsafe { put(tx, Box::into_raw(transactions::begin(&db.db, "")?), "tx") }
-    })
+    // SAFETY: CAPI-1, CAPI-2.
+    unsafe { azk_begin_with(db, ptr::null(), tx, error) }
 }
 
 /// Returns the transaction of a handle, and frees the handle.
@@ -458,12 +462,9 @@ pub unsafe extern "C" fn azk_snapshot_open(
     guarded(error, || {
         // SAFETY: CAPI-1.
         let db = unsafe { shared(db, "db")? };
-        if snapshot.is_null() {
-            return Err(null("snapshot"));
-        }
-        let opened = Box::new(azk_snapshot { snapshot: db.db.snapshot()?, value: Vec::new() });
+        let open = || Ok(azk_snapshot { snapshot: db.db.snapshot()?, value: Vec::new() });
         // SAFETY: CAPI-2.
-        unsafe { put(snapshot, Box::into_raw(opened), "snapshot") }
+        unsafe { put_new(snapshot, "snapshot", open) }
     })
 }
 

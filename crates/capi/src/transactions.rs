@@ -14,7 +14,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::{
     azk_db, azk_error, azk_error_free, azk_slice, azk_status, azk_tx, free, guarded, handle, null, options,
-    put, read_row, shared, take, text, text_or_empty, with_tx,
+    put, put_new, read_row, shared, take, text, text_or_empty, with_tx,
 };
 
 /// Largest number of times that `azk_retry` runs its function, and the time after which no run begins: the
@@ -44,7 +44,7 @@ pub type azk_body = Option<
     unsafe extern "C" fn(tx: *mut azk_tx, context: *mut c_void, error: *mut *mut azk_error) -> azk_status,
 >;
 
-pub(super) fn begin(db: &Database, given: &str) -> Result<Box<azk_tx>, Error> {
+fn begin(db: &Database, given: &str) -> Result<azk_tx, Error> {
     let (mut is_durable, mut lock_timeout) = (true, None);
     options::each(given, |name, value| {
         match name {
@@ -63,7 +63,7 @@ pub(super) fn begin(db: &Database, given: &str) -> Result<Box<azk_tx>, Error> {
     if lock_timeout.is_some() {
         tx.set_lock_timeout(lock_timeout)?;
     }
-    Ok(Box::new(azk_tx { tx: Arc::new(Mutex::new(Some(tx))), value: Vec::new() }))
+    Ok(azk_tx { tx: Arc::new(Mutex::new(Some(tx))), value: Vec::new() })
 }
 
 /// Declares that another thread may continue and end a transaction. Without this declaration, a call fails
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn azk_retry(
             // SAFETY: CAPI-1.
             let db = unsafe { shared(db, "db")? };
             let body = body.ok_or_else(|| null("body"))?;
-            let tx = Box::into_raw(begin(&db.db, "")?);
+            let tx = Box::into_raw(Box::new(begin(&db.db, "")?));
             // SAFETY: CAPI-1: the handle belongs to this function, and `body` does not end it.
             of_body = unsafe { body(tx, context, &raw mut by_body) };
             // SAFETY: CAPI-1: the handle ends here.
@@ -164,11 +164,8 @@ pub unsafe extern "C" fn azk_begin_with(
     guarded(error, || {
         // SAFETY: CAPI-1, CAPI-2.
         let (db, options) = unsafe { (shared(db, "db")?, text_or_empty(options, "options")?) };
-        if tx.is_null() {
-            return Err(null("tx"));
-        }
         // SAFETY: CAPI-2.
-        unsafe { put(tx, Box::into_raw(begin(&db.db, options)?), "tx") }
+        unsafe { put_new(tx, "tx", || begin(&db.db, options)) }
     })
 }
 
@@ -187,12 +184,9 @@ pub unsafe extern "C" fn azk_commit_async(
     guarded(error, || {
         // SAFETY: CAPI-1.
         let open = unsafe { take(tx)? };
-        if ticket.is_null() {
-            return Err(null("ticket"));
-        }
-        let made = Box::new(azk_ticket { ticket: open.commit_async()?, waiting: None, event: None });
+        let make = || Ok(azk_ticket { ticket: open.commit_async()?, waiting: None, event: None });
         // SAFETY: CAPI-2.
-        unsafe { put(ticket, Box::into_raw(made), "ticket") }
+        unsafe { put_new(ticket, "ticket", make) }
     })
 }
 
@@ -305,12 +299,9 @@ pub unsafe extern "C" fn azk_savepoint_set(
     guarded(error, || {
         // SAFETY: CAPI-1.
         let tx = unsafe { handle(tx, "tx")? };
-        if savepoint.is_null() {
-            return Err(null("savepoint"));
-        }
-        let made = Box::new(azk_savepoint { savepoint: with_tx(&tx.tx, |open| open.savepoint())? });
+        let make = || Ok(azk_savepoint { savepoint: with_tx(&tx.tx, |open| open.savepoint())? });
         // SAFETY: CAPI-2.
-        unsafe { put(savepoint, Box::into_raw(made), "savepoint") }
+        unsafe { put_new(savepoint, "savepoint", make) }
     })
 }
 
