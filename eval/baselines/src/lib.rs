@@ -1,14 +1,11 @@
-//! Algorithms for the evaluation only: synchronization that the papers measured and then replaced, and a
-//! cache for values other than pages.
+//! Algorithms for the evaluation only: synchronization that the papers measured and then replaced.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`general_cache`] | the page cache's method for keyed values of any type |
 //! | [`rw`] | the reader–writer latch of InnoDB 5.0, with its state under a mutex or in one word |
 //! | [`sync_mutex`] | the mutex of InnoDB 5.0: spins, yields, sleeps |
 //! | [`ttas`] | test-and-test-and-set with exponential back-off |
 
-pub mod general_cache;
 pub mod rw;
 pub mod sync_mutex;
 pub mod ttas;

@@ -23,7 +23,7 @@ pub enum HandKind {
 
 /// The hand of the clock.
 #[derive(Debug)]
-pub struct ClockHand {
+pub(crate) struct ClockHand {
     stripes: Box<[CachePadded<AtomicU64>]>,
 }
 
