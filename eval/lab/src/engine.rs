@@ -82,12 +82,14 @@ pub trait Store: Send + Sync {
         None
     }
 
-    /// Closes the store and ends its background work.
+    /// Closes the store and ends its background work. The default drops the store.
     ///
     /// # Errors
     ///
     /// An error of the engine.
-    fn close(self: Box<Self>) -> Result<(), EngineError>;
+    fn close(self: Box<Self>) -> Result<(), EngineError> {
+        Ok(())
+    }
 }
 
 /// Steps of a read-only transaction; they may be run more than once.

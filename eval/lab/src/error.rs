@@ -65,12 +65,6 @@ pub enum BenchError {
         /// Number found.
         found: u64,
     },
-    /// The engine has no asynchronous commit.
-    #[error("{engine} has no pipelined commit")]
-    NotPipelined {
-        /// The engine's name.
-        engine: String,
-    },
     /// A store that an earlier run left has a different size.
     #[error(
         "{path} holds TPC-C with {warehouses} warehouses at a scale of 1/{divisor}; remove it or choose \

@@ -71,13 +71,6 @@ fn file_system(mountinfo: &str, dir: &Path) -> Option<String> {
         .map(|(_, kind)| kind.to_owned())
 }
 
-/// Returns the bytes that this process has written to storage so far.
-#[must_use]
-pub fn process_written_bytes() -> Option<u64> {
-    let io = fs::read_to_string("/proc/self/io").ok()?;
-    field(&io, "write_bytes")?.parse().ok()
-}
-
 /// Returns the current time, such as `2026-11-20T09:30:00Z`.
 #[must_use]
 pub fn utc_now() -> String {

@@ -211,10 +211,6 @@ mod tests {
             assert_ne!(self.0.fetch_add(1, Relaxed), 2, "the third session");
             Err(EngineError::failed("opening a session", "it is broken"))
         }
-
-        fn close(self: Box<Self>) -> Result<(), EngineError> {
-            Ok(())
-        }
     }
 
     #[test]

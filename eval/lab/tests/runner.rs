@@ -115,9 +115,6 @@ impl Store for FaultyStore {
     fn log_bytes(&self) -> Option<u64> {
         self.inner.log_bytes()
     }
-    fn close(self: Box<Self>) -> Result<(), EngineError> {
-        Ok(())
-    }
 }
 
 struct FaultySession<'s> {

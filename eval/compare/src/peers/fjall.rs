@@ -79,11 +79,6 @@ impl Store for Optimistic {
     fn session(&self) -> Result<Box<dyn Session + '_>, EngineError> {
         Ok(Box::new(OptimisticSession(self)))
     }
-
-    fn close(self: Box<Self>) -> Result<(), EngineError> {
-        drop(self);
-        Ok(())
-    }
 }
 
 struct OptimisticSession<'s>(&'s Optimistic);
@@ -146,11 +141,6 @@ struct SingleWriter {
 impl Store for SingleWriter {
     fn session(&self) -> Result<Box<dyn Session + '_>, EngineError> {
         Ok(Box::new(SingleWriterSession(self)))
-    }
-
-    fn close(self: Box<Self>) -> Result<(), EngineError> {
-        drop(self);
-        Ok(())
     }
 }
 

@@ -45,11 +45,6 @@ impl Store for RedbStore {
     fn session(&self) -> Result<Box<dyn Session + '_>, EngineError> {
         Ok(Box::new(RedbSession(&self.0)))
     }
-
-    fn close(self: Box<Self>) -> Result<(), EngineError> {
-        drop(self);
-        Ok(())
-    }
 }
 
 struct RedbSession<'s>(&'s Database);
@@ -57,51 +52,47 @@ struct RedbSession<'s>(&'s Database);
 impl Session for RedbSession<'_> {
     fn read(&mut self, work: &mut ReadWork<'_>) -> Result<u64, EngineError> {
         let txn = self.0.begin_read().map_err(failed("beginning"))?;
-        work(&mut Reads(txn.open_table(TABLE).map_err(failed("opening the table"))?))?;
+        work(&mut Rows(txn.open_table(TABLE).map_err(failed("opening the table"))?))?;
         Ok(0)
     }
 
     fn write(&mut self, work: &mut WriteWork<'_>) -> Result<u64, EngineError> {
         let txn = self.0.begin_write().map_err(failed("beginning"))?;
-        work(&mut Writes(txn.open_table(TABLE).map_err(failed("opening the table"))?))?;
+        work(&mut Rows(txn.open_table(TABLE).map_err(failed("opening the table"))?))?;
         txn.commit().map_err(failed("committing"))?;
         Ok(0)
     }
 }
 
-struct Reads<T>(T);
+/// The table in a transaction.
+struct Rows<T>(T);
 
-impl<T: ReadableTable<&'static [u8], &'static [u8]>> Reader for Reads<T> {
+impl<T: ReadableTable<&'static [u8], &'static [u8]>> Reader for Rows<T> {
     fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
-        get(&self.0, key, sink)
+        let value = self.0.get(key).map_err(failed("reading"))?;
+        Ok(value.inspect(|value| sink.add(key, value.value())).is_some())
     }
 
     fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
-        scan(&self.0, from, limit, sink)
+        let records = self.0.range(from..).map_err(failed("scanning"))?;
+        for record in records.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
+            let (key, value) = record.map_err(failed("scanning"))?;
+            sink.add(key.value(), value.value());
+        }
+        Ok(())
     }
 
     fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
-        scan_back(&self.0, limit, sink)
+        let records = self.0.iter().map_err(failed("scanning"))?.rev();
+        for record in records.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
+            let (key, value) = record.map_err(failed("scanning"))?;
+            sink.add(key.value(), value.value());
+        }
+        Ok(())
     }
 }
 
-struct Writes<'t>(Table<'t, &'static [u8], &'static [u8]>);
-
-impl Reader for Writes<'_> {
-    fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
-        get(&self.0, key, sink)
-    }
-
-    fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
-        scan(&self.0, from, limit, sink)
-    }
-
-    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
-        scan_back(&self.0, limit, sink)
-    }
-}
-
-impl Writer for Writes<'_> {
+impl Writer for Rows<Table<'_, &'static [u8], &'static [u8]>> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
         self.0.insert(key, value).map_err(failed("writing"))?;
         Ok(())
@@ -111,40 +102,4 @@ impl Writer for Writes<'_> {
         self.0.remove(key).map_err(failed("removing"))?;
         Ok(())
     }
-}
-
-fn get(
-    table: &impl ReadableTable<&'static [u8], &'static [u8]>,
-    key: &[u8],
-    sink: &mut Sink,
-) -> Result<bool, EngineError> {
-    let value = table.get(key).map_err(failed("reading"))?;
-    Ok(value.inspect(|value| sink.add(key, value.value())).is_some())
-}
-
-fn scan(
-    table: &impl ReadableTable<&'static [u8], &'static [u8]>,
-    from: &[u8],
-    limit: u64,
-    sink: &mut Sink,
-) -> Result<(), EngineError> {
-    let records = table.range(from..).map_err(failed("scanning"))?;
-    for record in records.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
-        let (key, value) = record.map_err(failed("scanning"))?;
-        sink.add(key.value(), value.value());
-    }
-    Ok(())
-}
-
-fn scan_back(
-    table: &impl ReadableTable<&'static [u8], &'static [u8]>,
-    limit: u64,
-    sink: &mut Sink,
-) -> Result<(), EngineError> {
-    let records = table.iter().map_err(failed("scanning"))?.rev();
-    for record in records.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
-        let (key, value) = record.map_err(failed("scanning"))?;
-        sink.add(key.value(), value.value());
-    }
-    Ok(())
 }

@@ -208,11 +208,6 @@ impl Store for RocksStore {
             Handle::Transactional(db) => Box::new(Locking { db, current: ptr::null_mut(), store: self }),
         })
     }
-
-    fn close(self: Box<Self>) -> Result<(), EngineError> {
-        drop(self);
-        Ok(())
-    }
 }
 
 /// A session that collects a transaction's writes in a batch.

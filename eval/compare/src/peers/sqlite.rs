@@ -70,10 +70,6 @@ impl Store for SqliteStore {
     fn session(&self) -> Result<Box<dyn Session + '_>, EngineError> {
         Ok(Box::new(SqliteSession { connection: self.connect()?, writer: &self.writer }))
     }
-
-    fn close(self: Box<Self>) -> Result<(), EngineError> {
-        Ok(())
-    }
 }
 
 struct SqliteSession<'s> {

@@ -69,10 +69,6 @@ impl Store for MemoryStore {
         // Relaxed: a statistic; no other data depends on its value.
         Some(self.0.log_bytes.load(Relaxed))
     }
-
-    fn close(self: Box<Self>) -> Result<(), EngineError> {
-        Ok(())
-    }
 }
 
 struct MemorySession<'s>(&'s Arc<Data>);

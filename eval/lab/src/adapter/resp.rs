@@ -203,10 +203,6 @@ impl Store for RespStore {
         let connection = gateways.next()?;
         Ok(Box::new(RespSession { connection, is_ordered: *is_ordered, is_cluster: *is_cluster }))
     }
-
-    fn close(self: Box<Self>) -> Result<(), EngineError> {
-        Ok(())
-    }
 }
 
 struct RespSession {

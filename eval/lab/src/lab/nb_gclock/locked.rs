@@ -21,10 +21,9 @@ use azekura_base::{Backoff, PageBuf, PageId, PageWords, StripedCounter};
 use azekura_baselines::TtasLock;
 use azekura_buffer::PageStore;
 use azekura_buffer::count::{own_rmw, shared_rmw, shared_store};
+use azekura_sim::lines::Map;
 use azekura_trace::Site;
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::AtomicU64;
 
 use super::cache::{PageCache, Tally};
@@ -51,7 +50,8 @@ pub struct Locked<P> {
 #[derive(Debug)]
 struct State<P> {
     policy: P,
-    table: HashMap<u64, u32, BuildHasherDefault<Multiplier>>,
+    /// Hashed fast, so that the lock is held for a short time.
+    table: Map<u64, u32>,
     /// The page of each frame; `None` for a free frame.
     held: Vec<Option<u64>>,
 }
@@ -62,23 +62,6 @@ struct Frame {
     content: AtomicU32,
 }
 
-/// Fibonacci hashing: cheaper than SipHash, so that the lock is held for a shorter time.
-#[derive(Debug, Default)]
-struct Multiplier(u64);
-
-impl Hasher for Multiplier {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
-    }
-    fn write_u64(&mut self, value: u64) {
-        let mixed = (self.0 ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
-}
-
 impl<P: Policy> Locked<P> {
     /// Returns an empty cache with this number of frames over a device.
     #[must_use]
@@ -86,7 +69,7 @@ impl<P: Policy> Locked<P> {
         Self {
             state: TtasLock::new(State {
                 policy: P::new(frames),
-                table: HashMap::with_capacity_and_hasher(frames, BuildHasherDefault::default()),
+                table: Map::with_capacity_and_hasher(frames, Default::default()),
                 held: vec![None; frames],
             }),
             frames: (0..frames).map(|_| Frame::default()).collect(),
