@@ -29,7 +29,6 @@
 //! | [`fs`] | the traits `Fs`, `File`, `FileLock`, and the durability of each call |
 //! | [`error`] | the errors that callers distinguish, and the check of direct accesses |
 //! | [`os`] | `OsFs`: the operating system's files, direct or buffered |
-//! | [`submit`] | `SubmitFs`: the operating system's files, with io_uring and atomic writes if available |
 //! | [`memory`] | `MemFs`: files in memory, every write durable at once |
 //! | [`overlay`] | `OverlayFs`: a layer that keeps changes in memory, above files that are only read |
 //! | `counting` | `CountingFs`: a layer that counts calls and bytes |
@@ -37,7 +36,7 @@
 //! | `fault` | `FaultFs`: files on a simulated disk with power losses, failures, and lost writes |
 //! | `tree`, `image`, `locks` | names, contents and file locks of the two in-memory file systems |
 
-// Only `submit::ring` and `os::scatter` need unsafe code.
+// Only `os::scatter` needs unsafe code.
 #![deny(unsafe_code)]
 
 #[cfg(feature = "test-fs")]
@@ -53,7 +52,6 @@ mod locks;
 pub mod memory;
 pub mod os;
 pub mod overlay;
-pub mod submit;
 mod tree;
 
 #[cfg(feature = "test-fs")]
@@ -67,4 +65,3 @@ pub use fs::{File, FileLock, Fs, OpenOptions, create_dir_all_durable, file_exist
 pub use memory::MemFs;
 pub use os::OsFs;
 pub use overlay::OverlayFs;
-pub use submit::SubmitFs;

@@ -85,21 +85,6 @@ impl OsFs {
         }
     }
 
-    /// Opens a file as [`Fs::open`] does.
-    pub(crate) fn open_file(self, path: &Path, options: OpenOptions) -> io::Result<OsFile> {
-        options.check()?;
-        refuse_pipe(path)?;
-        let file = std::fs::OpenOptions::new()
-            .read(true)
-            .write(!options.read_only)
-            .create(options.create)
-            .create_new(options.create_new)
-            .truncate(false)
-            .mode(self.file_mode)
-            .open(path)?;
-        Self::opened(file, options)
-    }
-
     /// Returns a file that was opened with these options.
     fn opened(file: std::fs::File, options: OpenOptions) -> io::Result<OsFile> {
         if file.metadata()?.is_dir() {
@@ -112,7 +97,17 @@ impl OsFs {
 
 impl Fs for OsFs {
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(self.open_file(path, options)?))
+        options.check()?;
+        refuse_pipe(path)?;
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .write(!options.read_only)
+            .create(options.create)
+            .create_new(options.create_new)
+            .truncate(false)
+            .mode(self.file_mode)
+            .open(path)?;
+        Ok(Arc::new(Self::opened(file, options)?))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -209,7 +204,7 @@ fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Resu
 
 /// A file of the operating system.
 #[derive(Debug)]
-pub(crate) struct OsFile {
+struct OsFile {
     file: std::fs::File,
     /// Alignment of a direct file; `None` for a buffered file.
     alignment: Option<usize>,
@@ -226,13 +221,8 @@ impl OsFile {
         wait(site, self.file.as_raw_fd() as usize, WaitKind::Device)
     }
 
-    /// Returns the open file.
-    pub(crate) const fn handle(&self) -> &std::fs::File {
-        &self.file
-    }
-
     /// Calls `write` until all of `buf` is written; a direct file continues at a multiple of its alignment.
-    pub(crate) fn write_all(
+    fn write_all(
         &self,
         offset: u64,
         buf: &[u8],
@@ -259,7 +249,7 @@ impl OsFile {
 
     /// Makes one `pwritev2` with `RWF_DSYNC`. If that is not supported, makes a plain write and sets
     /// `unsynced`.
-    pub(crate) fn write_dsync(&self, buf: &[u8], offset: u64, unsynced: &mut bool) -> io::Result<usize> {
+    fn write_dsync(&self, buf: &[u8], offset: u64, unsynced: &mut bool) -> io::Result<usize> {
         // Relaxed: a hint.
         if !self.no_dsync.load(Relaxed) {
             let slices = [io::IoSlice::new(buf)];

@@ -11,8 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use azekura_base::PageBuf;
 use azekura_base::page::PageWord;
 use azekura_io::{
-    DeviceFs, DeviceModel, FaultFs, File, Fs, MemFs, OpenOptions, OsFs, SubmitFs, create_dir_all_durable,
-    submit::Way,
+    DeviceFs, DeviceModel, FaultFs, File, Fs, MemFs, OpenOptions, OsFs, create_dir_all_durable,
 };
 use rustix::io::Errno;
 
@@ -36,10 +35,6 @@ impl Ground {
     fn within(direct: bool) -> Self {
         let ground = Self::os(direct);
         Self { fs: ground.fs.within(&ground.root).unwrap().expect("it keeps directories open"), ..ground }
-    }
-
-    fn ring() -> Self {
-        Self { fs: Arc::new(SubmitFs::new(Way::Ring).atomic(true)), ..Self::os(true) }
     }
 
     fn memory(fs: impl Fs + 'static, direct: bool) -> Self {
@@ -88,7 +83,6 @@ macro_rules! suite {
         suite!(@on os_direct, Ground::os(true), $($name),*);
         suite!(@on within_buffered, Ground::within(false), $($name),*);
         suite!(@on within_direct, Ground::within(true), $($name),*);
-        suite!(@on ring, Ground::ring(), $($name),*);
         suite!(@on memory, Ground::memory(MemFs::new(), true), $($name),*);
         suite!(@on fault_buffered, Ground::memory(FaultFs::with_alignment(512), false), $($name),*);
         suite!(

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use azekura_base::PageBuf;
 use azekura_base::page::PageWord;
-use azekura_io::submit::{SubmitFs, Way};
 use azekura_io::{Fs, OpenOptions, OsFs, OverlayFs, create_dir_all_durable};
 use rustix::fs::{AtFlags, StatxFlags};
 
@@ -88,13 +87,12 @@ fn calls_that_a_filter_refuses_are_replaced_by_older_ones() {
         assert!(second.iter().all(|word| word.load(Relaxed).to_ne_bytes() == [7; 8]));
         fs.remove_file(&path).unwrap();
     };
-    let calls = [libc::SYS_pwritev2, libc::SYS_preadv, libc::SYS_fallocate, libc::SYS_io_uring_enter];
+    let calls = [libc::SYS_pwritev2, libc::SYS_preadv, libc::SYS_fallocate];
     for errno in [libc::EPERM, libc::ENOSYS, libc::EOPNOTSUPP] {
         // The filter ends with its thread.
         let filtered = || {
             refuse(&calls, errno);
             uses(&OsFs::new());
-            uses(&SubmitFs::new(Way::Ring));
         };
         std::thread::scope(|scope| scope.spawn(filtered).join().unwrap());
     }

@@ -1,9 +1,9 @@
 //! Device of a log in this lab: this machine's disk, or memory behind a modeled device.
 
+use azekura_baselines::ring_fs::{RingFs, RingReport};
 use azekura_cli::shared::Scratch;
 use azekura_io::device::{Device, DeviceFs, DeviceModel};
-use azekura_io::submit::{SubmitReport, Way};
-use azekura_io::{Fs, MemFs, OsFs, SubmitFs};
+use azekura_io::{Fs, MemFs, OsFs};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -58,15 +58,15 @@ pub struct Site {
     pub fs: Arc<dyn Fs>,
     /// Path of the directory.
     pub dir: PathBuf,
-    submit: Option<SubmitFs>,
+    ring: Option<RingFs>,
     _scratch: Option<Scratch>,
 }
 
 impl Site {
-    /// Returns counts of the methods of writing, if another method than `pwrite` was requested.
+    /// Returns counts of the methods of writing, if io_uring was requested.
     #[must_use]
-    pub fn submit_report(&self) -> Option<SubmitReport> {
-        self.submit.as_ref().map(SubmitFs::report)
+    pub fn ring_report(&self) -> Option<RingReport> {
+        self.ring.as_ref().map(RingFs::report)
     }
 }
 
@@ -99,30 +99,30 @@ impl Ground {
     ///
     /// If no directory can be created.
     pub fn site(&self) -> io::Result<Site> {
-        self.site_by(Way::Pwrite)
+        self.site_by(false)
     }
 
-    /// Returns an empty directory as [`Ground::site`] does. On the real device, synchronous writes use the
-    /// method `way`, with atomic writes if the device supports them.
+    /// Returns an empty directory as [`Ground::site`] does. On the real device, synchronous writes use
+    /// io_uring if `by_ring`, with atomic writes if the device supports them.
     ///
     /// # Errors
     ///
     /// The same as those of [`Ground::site`].
-    pub fn site_by(&self, way: Way) -> io::Result<Site> {
+    pub fn site_by(&self, by_ring: bool) -> io::Result<Site> {
         match &self.device {
             None => {
                 let scratch = Scratch::new_in("azekura-p-wal-", &self.dir)?;
                 let dir = scratch.path().to_owned();
-                let submit = (way != Way::Pwrite).then(|| SubmitFs::new(way).atomic(true));
-                let fs: Arc<dyn Fs> = match &submit {
-                    Some(submit) => Arc::new(submit.clone()),
+                let ring = by_ring.then(RingFs::new);
+                let fs: Arc<dyn Fs> = match &ring {
+                    Some(ring) => Arc::new(ring.clone()),
                     None => Arc::new(OsFs::new()),
                 };
-                Ok(Site { fs, dir, submit, _scratch: Some(scratch) })
+                Ok(Site { fs, dir, ring, _scratch: Some(scratch) })
             }
             Some(device) => {
                 let fs = DeviceFs::on(Arc::new(MemFs::new()), Arc::clone(device));
-                Ok(Site { fs: Arc::new(fs), dir: PathBuf::from("/"), submit: None, _scratch: None })
+                Ok(Site { fs: Arc::new(fs), dir: PathBuf::from("/"), ring: None, _scratch: None })
             }
         }
     }

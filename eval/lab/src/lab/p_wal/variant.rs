@@ -3,7 +3,6 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use azekura_io::submit::Way;
 use azekura_wal::{LogProtocol, WalOptions};
 
 /// A compared log.
@@ -120,13 +119,10 @@ impl Variant {
         }
     }
 
-    /// Returns the method of writing on the real device.
+    /// Returns `true` if io_uring writes on the real device.
     #[must_use]
-    pub const fn way(self) -> Way {
-        match self {
-            Self::PaperPlus | Self::SerialPlus => Way::Ring,
-            _ => Way::Pwrite,
-        }
+    pub const fn is_by_ring(self) -> bool {
+        matches!(self, Self::PaperPlus | Self::SerialPlus)
     }
 
     /// Returns the shortest measured time with a meaningful result: five epochs.

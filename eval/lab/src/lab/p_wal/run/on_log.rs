@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use azekura_io::submit::SubmitReport;
+use azekura_baselines::ring_fs::RingReport;
 
 use super::super::goals::{self, IN_FLIGHT, P99, RECORD_MIB};
 use super::super::ground::{Ground, Site};
@@ -115,9 +115,9 @@ impl Run<'_> {
                 for (&(workers, variant), runs) in cells.iter().zip(&mut runs) {
                     let (window, time, seed) = (self.lab.window, self.lab.time, self.lab.seed + run);
                     let micro = Micro { variant, workers, updates, window: Some(window), time, seed };
-                    let site = ground.site_by(variant.way()).map_err(io_failed)?;
+                    let site = ground.site_by(variant.is_by_ring()).map_err(io_failed)?;
                     let stretch = micro.run(&site, &pages)?;
-                    if let Some(report) = site.submit_report() {
+                    if let Some(report) = site.ring_report() {
                         submitted.insert(variant.name(), report);
                     }
                     runs.push((stretch.clone(), self.ceiling(ground, &stretch)?));
@@ -195,8 +195,8 @@ impl Run<'_> {
 }
 
 /// Describes the methods of writing in the last run of a variant.
-fn submitted_in_words(name: &str, report: &SubmitReport) -> String {
-    let SubmitReport { by_ring, by_pwrite, atomic, fallbacks } = report;
+fn submitted_in_words(name: &str, report: &RingReport) -> String {
+    let RingReport { by_ring, by_pwrite, atomic, fallbacks } = report;
     let mut words = format!(
         " {name}: {by_ring} writes by io_uring, {by_pwrite} by pwritev2, {atomic} atomic in its last run"
     );

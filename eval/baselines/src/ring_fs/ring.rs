@@ -4,7 +4,6 @@
 //!   exists.
 //! - **RING-2** A write is submitted only when no write is in progress, and [`Ring::write`] returns only
 //!   after the write has ended. If the wait fails, the ring with its buffer is leaked.
-#![allow(unsafe_code, reason = "the kernel reads the buffer of an io_uring, which the compiler cannot check")]
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
