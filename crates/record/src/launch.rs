@@ -3,7 +3,8 @@
 use crate::error::RecordError;
 use crate::kernel::{Function, Kernel, Target, program};
 use crate::recorder::{Collected, Recorded, Recorder};
-use rustix::process::{Pid, Signal, kill_process};
+use azekura_trace::parts::sender_of;
+use rustix::process::{Pid, Signal, getpgid, getpgrp, getpid, getsid, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
@@ -56,8 +57,9 @@ pub struct Launched {
 
 /// Runs a program to its end and records it.
 ///
-/// Ctrl-C and Ctrl-\ end the program, but not its recording. `SIGTERM`, `SIGHUP`, `SIGUSR1` and `SIGUSR2` are
-/// passed on to the program. The program starts with the ignored and the blocked signals of this process: see
+/// Ctrl-C and Ctrl-\ end the program, but not its recording. `SIGINT`, `SIGQUIT`, `SIGTERM`, `SIGHUP`,
+/// `SIGUSR1` and `SIGUSR2` of other processes are passed on to the program, except those that the program
+/// itself sends. The program starts with the ignored and the blocked signals of this process: see
 /// [`azekura_base::inherited`].
 ///
 /// # Errors
@@ -195,56 +197,53 @@ impl Phase {
     }
 }
 
-/// Signals that a terminal sends to the program, too. From another process they are passed on.
-const OF_TERMINAL: [(i32, Signal); 2] = [(SIGINT, Signal::INT), (SIGQUIT, Signal::QUIT)];
 /// Signals that are passed on to the program.
-const PASSED_ON: [(i32, Signal); 4] =
-    [(SIGTERM, Signal::TERM), (SIGHUP, Signal::HUP), (SIGUSR1, Signal::USR1), (SIGUSR2, Signal::USR2)];
+const PASSED_ON: [(i32, Signal); 6] = [
+    (SIGINT, Signal::INT),
+    (SIGQUIT, Signal::QUIT),
+    (SIGTERM, Signal::TERM),
+    (SIGHUP, Signal::HUP),
+    (SIGUSR1, Signal::USR1),
+    (SIGUSR2, Signal::USR2),
+];
 
 /// Handlers for signals that must not end this process before the program.
-struct Signals {
-    passed_on: Vec<(Arc<AtomicBool>, Signal)>,
-    of_terminal: Option<SignalsInfo<WithRawSiginfo>>,
-}
+struct Signals(Option<SignalsInfo<WithRawSiginfo>>);
 
 impl Signals {
     /// Installs the handlers. Without a handler the signal ends this process as usual. A signal that this
     /// process ignores gets no handler: with a handler, the program would not ignore it (`nohup`).
     fn new() -> Self {
         let ignored = crate::process::ignored_signals();
-        let is_ignored = |number: i32| ignored >> (number - 1) & 1 == 1;
-        let catch = |number: i32| {
-            let is_received = Arc::new(AtomicBool::new(false));
-            if !is_ignored(number) {
-                let _ = signal_hook::flag::register(number, Arc::clone(&is_received));
-            }
-            is_received
-        };
-        // Of the limit of the size of files: the write that exceeds it then returns an error.
-        catch(SIGXFSZ);
-        let of_terminal =
-            OF_TERMINAL.map(|(number, _)| number).into_iter().filter(|number| !is_ignored(*number));
-        Self {
-            passed_on: PASSED_ON.map(|(number, signal)| (catch(number), signal)).into(),
-            of_terminal: SignalsInfo::new(of_terminal).ok(),
+        let is_caught = |number: &i32| ignored >> (number - 1) & 1 == 0;
+        if is_caught(&SIGXFSZ) {
+            // Of the limit of the size of files: the write that exceeds it then returns an error.
+            let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
         }
+        Self(SignalsInfo::new(PASSED_ON.map(|(number, _)| number).iter().filter(|n| is_caught(n))).ok())
     }
 
     fn pass_on(&mut self, child: &Child) {
-        for received in self.of_terminal.iter_mut().flat_map(SignalsInfo::pending) {
-            // A signal of the terminal comes from the kernel, with a positive code.
-            let is_sent = received.si_code <= 0;
-            let of_number = OF_TERMINAL.iter().find(|(number, _)| *number == received.si_signo && is_sent);
-            if let Some((_, signal)) = of_number {
-                let _ = kill_process(Pid::from_child(child), *signal); // the program may have ended meanwhile
-            }
-        }
-        for (is_received, signal) in &self.passed_on {
-            // Relaxed: a flag that publishes no other data.
-            if is_received.swap(false, Relaxed) {
-                // the program may have ended meanwhile
-                let _ = kill_process(Pid::from_child(child), *signal);
+        let program = Pid::from_child(child);
+        for received in self.0.iter_mut().flat_map(SignalsInfo::pending) {
+            let is_received = match sender_of(&received) {
+                // A program that signals its parent or its group means other processes than itself, or has
+                // received the signal.
+                Some(sender) => sender == child.id(),
+                None => has_terminal_signaled(program, received.si_signo),
+            };
+            let of_number = PASSED_ON.iter().find(|(number, _)| *number == received.si_signo);
+            if let Some((_, signal)) = of_number.filter(|_| !is_received) {
+                let _ = kill_process(program, *signal); // the program may have ended meanwhile
             }
         }
     }
+}
+
+/// Returns `true` if the program has received a signal that the kernel sent to this process. A terminal sends
+/// its signals to all processes of a group, but SIGHUP also to the session leader alone.
+fn has_terminal_signaled(program: Pid, signal: i32) -> bool {
+    let is_of_group = getpgid(Some(program)).is_ok_and(|group| group == getpgrp());
+    let is_leader = || getsid(None).is_ok_and(|session| session == getpid());
+    is_of_group && !(signal == SIGHUP && is_leader())
 }

@@ -426,15 +426,17 @@ fn sanitizers_find_as_much_as_without_the_recorder() {
     }
 }
 
+/// The first signal is the program's own, and subshells send the others.
 #[test]
-fn signals_to_the_recorder_reach_the_program() {
+fn signals_of_other_processes_to_the_recorder_reach_the_program() {
     let _turn = turn();
     let place = directory();
     let script = r#"
+        trap 'echo own' USR2; kill -USR2 $PPID
         trap 'echo first; is_first=yes' TERM; trap 'echo second; is_second=yes' INT
         trap 'echo third; exit 4' USR1
-        kill -TERM $PPID; until [ "$is_first" ]; do sleep 0.1; done
-        kill -INT $PPID; until [ "$is_second" ]; do sleep 0.1; done; kill -USR1 $PPID
+        (kill -TERM $PPID; :); until [ "$is_first" ]; do sleep 0.1; done
+        (kill -INT $PPID; :); until [ "$is_second" ]; do sleep 0.1; done; (kill -USR1 $PPID; :)
         for try in $(seq 600); do sleep 0.1; done
     "#;
     let (output, status) = run(Path::new("/bin/sh"), &["-c".into(), script.into()], place.path(), true);

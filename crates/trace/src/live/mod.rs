@@ -25,6 +25,7 @@ mod registry;
 mod sample_counts;
 mod sampler;
 mod session;
+mod signal;
 mod stack;
 mod stride;
 mod thread_state;

@@ -7,6 +7,7 @@ pub use super::quota::CpuQuotas;
 pub use super::sample_counts::SampleCounts;
 pub use super::sampler::Sampler;
 pub use super::session::session_info;
+pub use super::signal::sender_of;
 pub use super::track::{Track, When};
 
 /// Determines this machine's clock and its method of detecting switches, once. May allocate.
