@@ -24,6 +24,7 @@
 //! | module | content |
 //! |---|---|
 //! | `recorder` | the library in the programs, the area shared with them |
+//! | `directory` | directories of recorders, and their removal after a recorder was killed |
 //! | `drain`, `spool` | moves events from the area to the file of each process during the recording |
 //! | `process` | facts about a recorded process from the kernel |
 //! | `program` | programs that cannot be recorded |
@@ -40,6 +41,7 @@
 
 #![forbid(unsafe_code)]
 
+mod directory;
 mod drain;
 pub mod error;
 mod frames;

@@ -1,8 +1,11 @@
 //! Facts about a recorded process, read from the kernel.
 
 use azekura_trace::area::FOREIGN;
-use rustix::process::{Pid, test_kill_process};
+use rustix::process::{Pid, geteuid, test_kill_process};
+use rustix::time::{ClockId, clock_gettime};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Returns `true` if the process exists and has not ended, or if this is unknown: for a process of another
 /// PID namespace.
@@ -58,9 +61,50 @@ pub(crate) fn maps(process: u32) -> Option<String> {
     of_any_thread(process, |directory| read(directory).filter(|text| !text.is_empty()))
 }
 
+/// Returns `true` if a process that is at most `age` old has mapped a file with this end of its path, or if
+/// that is unknown: the mappings of a process of this user can be unreadable (`PR_SET_DUMPABLE`). Processes of
+/// other users with unreadable mappings are not recorded by this user.
+pub(crate) fn is_mapped(file: &Path, age: Duration) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return true };
+    let mut ids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let end = file.as_os_str().as_encoded_bytes();
+    let contains = |text: Vec<u8>| text.windows(end.len()).any(|part| part == end);
+    ids.any(|process| {
+        let mut is_hidden = false;
+        let is_mapped = of_any_thread(process, |directory| match std::fs::read(directory.join("maps")) {
+            Ok(text) => (!text.is_empty()).then(|| contains(text)),
+            Err(error) => {
+                is_hidden |= error.kind() == io::ErrorKind::PermissionDenied;
+                None
+            }
+        });
+        let may_map = || is_of_this_user(process) && age_of(process).is_none_or(|of| of <= age);
+        is_mapped.unwrap_or_else(|| is_hidden && may_map())
+    })
+}
+
+/// Returns `true` if the effective user of the process is this process's.
+fn is_of_this_user(process: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let user = users.and_then(|users| users.split_whitespace().nth(1)?.parse().ok());
+    user == Some(geteuid().as_raw())
+}
+
+/// Returns the time since the start of the process.
+fn age_of(process: u32) -> Option<Duration> {
+    /// Number of fields between the name and the start, in 1/100 s on every Linux ABI.
+    const BETWEEN: usize = 19;
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let started: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(BETWEEN)?.parse().ok()?;
+    let now = clock_gettime(ClockId::Boottime);
+    let now = Duration::new(now.tv_sec.try_into().ok()?, now.tv_nsec.try_into().ok()?);
+    Some(now.saturating_sub(Duration::from_millis(started * 10)))
+}
+
 /// Returns what `read` finds in the process's directory, or else in the directory of one of its threads:
 /// after the end of the first thread, the files of the process itself are empty or unreadable.
-fn of_any_thread<R>(process: u32, read: impl Fn(&Path) -> Option<R>) -> Option<R> {
+fn of_any_thread<R>(process: u32, mut read: impl FnMut(&Path) -> Option<R>) -> Option<R> {
     let directory = PathBuf::from(format!("/proc/{process}"));
     read(&directory).or_else(|| {
         let mut threads = std::fs::read_dir(directory.join("task")).ok()?.flatten();
@@ -95,6 +139,16 @@ mod tests {
         assert!(has_ended(&stat("Z", 1)) && has_ended(&stat("X", 0)));
         assert!(!has_ended(&stat("Z", 2)) && !has_ended(&stat("S", 1)) && !has_ended(""));
         assert!(!has_ended(&std::fs::read_to_string("/proc/self/stat").unwrap()));
+    }
+
+    #[test]
+    fn the_age_of_a_process_is_known() {
+        let mut child =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let (own, of_child) = (age_of(std::process::id()).unwrap(), age_of(child.id()).unwrap());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(of_child <= own && own < Duration::from_secs(24 * 3600), "{of_child:?} {own:?}");
     }
 
     #[test]
