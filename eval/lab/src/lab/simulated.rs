@@ -17,7 +17,7 @@ pub(crate) struct Chart {
     pub(crate) decimals: usize,
     /// Compared variants.
     pub(crate) lines: Vec<Line>,
-    /// Heading of the waits of all lines.
+    /// Heading of the waits of all lines; empty for a chart without waits.
     pub(crate) waits: String,
 }
 
@@ -64,8 +64,10 @@ impl Chart {
 pub(crate) fn text(profile: &Profile, settings: &str, charts: &[Chart]) -> String {
     let mut out = format!("Simulated: {}\n{settings}\n", profile.describes);
     for chart in charts {
-        let (table, held_up) = (chart.table(), chart.held_up());
-        let _ = write!(out, "\n{}\n{table}\n{}\n{held_up}", chart.title, chart.waits);
+        let _ = write!(out, "\n{}\n{}", chart.title, chart.table());
+        if !chart.waits.is_empty() {
+            let _ = write!(out, "\n{}\n{}", chart.waits, chart.held_up());
+        }
     }
     out
 }
@@ -81,13 +83,15 @@ pub(crate) fn html(title: &str, profile: &Profile, settings: &str, charts: &[Cha
         let lines = chart.lines.iter().map(|line| (line.name.clone(), line.points.clone()));
         let _ = writeln!(
             body,
-            "<h2>{}</h2>\n{}<pre>{}</pre>\n<p>{}</p>\n<pre>{}</pre>",
+            "<h2>{}</h2>\n{}<pre>{}</pre>",
             plot::escape(&chart.title),
             plot::lines(&chart.title, &chart.axis, lines.collect()),
-            plot::escape(&chart.table()),
-            plot::escape(&chart.waits),
-            plot::escape(&chart.held_up())
+            plot::escape(&chart.table())
         );
+        if !chart.waits.is_empty() {
+            let (waits, held_up) = (plot::escape(&chart.waits), plot::escape(&chart.held_up()));
+            let _ = writeln!(body, "<p>{waits}</p>\n<pre>{held_up}</pre>");
+        }
     }
     plot::document(title, &body)
 }

@@ -143,12 +143,9 @@ impl Lab {
         planned(format!("searches, {pes} PEs ({number})"), note, "searches/s", cells)
     }
 
-    /// Returns the cache sizes of figures with many series: those of `FEW_CACHES` that were requested, or all
-    /// requested ones if there is none.
+    /// Returns the cache sizes of figures with many series: all requested ones, or `FEW_CACHES` by default.
     fn few_caches(&self) -> Vec<usize> {
-        let few: Vec<usize> =
-            self.caches.iter().copied().filter(|pages| FEW_CACHES.contains(pages)).collect();
-        if few.is_empty() { self.caches.clone() } else { few }
+        if self.caches == CACHES { FEW_CACHES.to_vec() } else { self.caches.clone() }
     }
 
     fn updates(&self, pes: u16, share: usize) -> Planned {
@@ -267,10 +264,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_figure_has_points_whatever_the_sizes_of_the_caches() {
-        for caches in [vec![16], vec![7, 50], CACHES.to_vec()] {
-            let figures = Lab { caches, ..Lab::full() }.figures();
-            assert!(figures.iter().all(|figure| !figure.cells.is_empty()));
+    fn each_figure_has_all_requested_sizes_of_caches() {
+        for caches in [vec![16], vec![7, 50], Lab::quick().caches] {
+            for figure in (Lab { caches: caches.clone(), ..Lab::full() }).figures() {
+                let mut sizes: Vec<usize> = figure.cells.iter().map(|cell| cell.setup.cache_pages).collect();
+                sizes.dedup();
+                assert_eq!(sizes, caches, "{}", figure.figure.name);
+            }
         }
+        let full = Lab::full().figures();
+        assert!(full.iter().all(|figure| !figure.cells.is_empty()));
+        assert!(full.iter().any(|figure| figure.cells.iter().all(|cell| cell.setup.cache_pages != 5)));
     }
 }

@@ -13,7 +13,7 @@
 //! | `goals` | goals of the log | |
 //! | [`usage`] | processor time and context switches | |
 //! | [`run`](mod@run) | a run of the whole lab | |
-//! | [`simulate`] | the log on a simulated machine | Fig. 7 |
+//! | [`simulate`] | the log on a simulated machine | Figs 7 to 10 |
 //!
 //! Every throughput is reported with the work in flight, because more work in flight increases the
 //! throughput. The paper's workers have no bound; here each has a window. The variants of the log are

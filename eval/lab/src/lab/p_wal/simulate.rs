@@ -1,5 +1,5 @@
-//! The paper's Fig. 7 on a simulated machine: U-1 and U-10 on the log alone, with as many workers as the
-//! machine has processors, and modeled devices in virtual time.
+//! The paper's Figs 7 to 10 on a simulated machine: U-1 and U-10 on the log alone, with as many workers as
+//! the machine has processors, and modeled devices in virtual time.
 //!
 //! The log is the shipped one with its own threads, and the workers are those of [`micro`]. Each worker and
 //! each thread of the log has its own processor.
@@ -70,6 +70,8 @@ pub struct Point {
     pub workers: usize,
     /// Transactions with acknowledged commits per second of virtual time.
     pub rate: f64,
+    /// MiB of log records per second of virtual time.
+    pub record_mib_per_s: f64,
     /// Processor time of the worker per transaction, in nanoseconds.
     pub worker_ns: f64,
     /// Mean bytes of a chunk.
@@ -204,6 +206,7 @@ impl Simulated {
             },
             workers,
             rate: measured.commits as f64 / time.1.as_secs_f64(),
+            record_mib_per_s: measured.record_bytes as f64 / f64::from(1 << 20) / time.1.as_secs_f64(),
             worker_ns: measured.worker_ns(),
             chunk_bytes: measured.chunk_bytes,
             steps: outcome.steps,
@@ -236,6 +239,8 @@ struct Measured {
     all_commits: u64,
     /// Processor time of all workers, for `all_commits`.
     worker_time: Duration,
+    /// Bytes of log records in the measured time.
+    record_bytes: u64,
     chunk_bytes: usize,
 }
 
@@ -289,6 +294,7 @@ fn measure(
         commits,
         all_commits: wal.stats().records / (2 + micro.updates as u64),
         worker_time,
+        record_bytes: after.record_bytes - before.record_bytes,
         chunk_bytes: ((after.chunk_bytes - before.chunk_bytes) / chunks) as usize,
     })
 }
@@ -333,12 +339,23 @@ impl Report {
 
     fn charts(&self) -> Vec<Chart> {
         let figures = self.points.chunk_by(|a, b| (&a.device, a.updates) == (&b.device, b.updates));
-        figures.map(chart).collect()
+        figures.flat_map(|points| [chart_of_rates(points), chart_of_bytes(points)]).collect()
     }
 }
 
-/// Returns the chart of one device and one kind of transactions.
-fn chart(points: &[Point]) -> Chart {
+/// Returns the number of the paper's figure with these transactions; `unit` is 0 for their rates and 1 for
+/// their bytes.
+fn figure(updates: usize, unit: u8) -> String {
+    let first = match updates {
+        1 => 7,
+        10 => 9,
+        _ => return String::new(),
+    };
+    format!(" (Fig. {})", first + unit)
+}
+
+/// Returns the chart of the rates of one device and one kind of transactions.
+fn chart_of_rates(points: &[Point]) -> Chart {
     let (device, updates) = points.first().map_or(("", 0), |point| (point.device.as_str(), point.updates));
     let most = points.iter().map(|point| point.workers).max().unwrap_or(0);
     let greedy = Variant::Serial.name();
@@ -356,11 +373,60 @@ fn chart(points: &[Point]) -> Chart {
         }
     };
     Chart {
-        title: format!("Thousand transactions of U-{updates} per second, device {device} (Fig. 7)"),
+        title: format!(
+            "Thousand transactions of U-{updates} per second, device {device}{}",
+            figure(updates, 0)
+        ),
         axis: "workers".into(),
         decimals: 1,
         lines: points.chunk_by(|a, b| a.log == b.log).map(line).collect(),
         waits: "Where threads waited for cache lines, with most workers (microseconds per transaction)"
             .into(),
+    }
+}
+
+/// Returns the chart of the log records' bytes, without the headers and the padding of chunks.
+fn chart_of_bytes(points: &[Point]) -> Chart {
+    let (device, updates) = points.first().map_or(("", 0), |point| (point.device.as_str(), point.updates));
+    let line = |points: &[Point]| Line {
+        name: points.first().map_or_else(String::new, |first| first.log.clone()),
+        points: points.iter().map(|p| (p.workers, p.record_mib_per_s)).collect(),
+        note: String::new(),
+        waits: Vec::new(),
+    };
+    Chart {
+        title: format!("MiB of log records of U-{updates} per second, device {device}{}", figure(updates, 1)),
+        axis: "workers".into(),
+        decimals: 1,
+        lines: points.chunk_by(|a, b| a.log == b.log).map(line).collect(),
+        waits: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_bytes_have_charts_with_the_numbers_of_the_papers_figures() {
+        let point = |updates| Point {
+            device: "iodrive".into(),
+            updates,
+            log: "paper".into(),
+            workers: 16,
+            rate: 400_000.0,
+            record_mib_per_s: 715.5,
+            worker_ns: 0.0,
+            chunk_bytes: 4096,
+            steps: 1,
+            stalls: vec![("log.rs:1".into(), 0.5)],
+        };
+        let points = vec![point(1), point(10)];
+        let text = Report { profile: Profile::two_sockets(), settings: "s".into(), points }.to_text();
+        for number in 7..=10 {
+            assert_eq!(text.matches(&format!("(Fig. {number})")).count(), 1, "{text}");
+        }
+        assert_eq!((text.matches("715.5").count(), text.matches("400.0").count()), (2, 2), "{text}");
+        assert_eq!(text.matches("waited for cache lines").count(), 2, "{text}");
     }
 }
