@@ -54,7 +54,12 @@ pub(super) struct NbGclock {
 
     /// Simulate 1, 2, 4, … up to N processors of the paper's machine instead (needs a build with the feature
     /// sim)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=256),
+        conflicts_with_all = ["quick", "threads", "seconds", "runs", "dir"]
+    )]
     simulate: Option<u16>,
 
     /// Computation of a simulated thread between two page visits, in nanoseconds [default: an estimate of the

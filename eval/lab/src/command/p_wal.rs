@@ -80,7 +80,12 @@ pub(super) struct PWal {
 
     /// Simulate 1, 2, 4, … up to N workers on a two-socket machine with modeled devices instead (needs a
     /// build with the feature sim)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=64),
+        conflicts_with_all = ["part", "log", "workers", "in_flight", "seconds", "runs", "dir"]
+    )]
     simulate: Option<u16>,
 
     /// Directory on the real device [default: the system's directory for temporary files]
