@@ -180,13 +180,38 @@ impl State {
         self.leaves.get(page).filter(|leaf| target.is_in(&leaf.range))
     }
 
+    /// Returns the leaves of this PE with keys of `range`. The first one may be returned twice.
+    fn overlapping<'a>(&'a self, range: &'a KeyRange) -> impl Iterator<Item = &'a LeafHead> {
+        let first = self.own_leaf(&Target::At(range.low.clone()));
+        let others = self.by_low.range(range.low.clone()..).map(|(_, page)| page);
+        let others = others.filter_map(|page| self.leaves.get(page));
+        first.into_iter().chain(others.take_while(|leaf| range.contains(&leaf.range.low)))
+    }
+
     /// Returns a leaf of this PE with keys that are in another leaf at a newer version (STORE-5).
     pub(super) fn outdated_by(&self, newer: &RouteEntry) -> Option<LeafHead> {
-        let first = self.own_leaf(&Target::At(newer.range.low.clone()));
-        let others = self.by_low.range(newer.range.low.clone()..).map(|(_, page)| page);
-        let others = others.filter_map(|page| self.leaves.get(page));
-        let overlapping = others.take_while(|leaf| newer.range.contains(&leaf.range.low));
-        first.into_iter().chain(overlapping).find(|leaf| leaf.version < newer.version).cloned()
+        self.overlapping(&newer.range).find(|leaf| leaf.version < newer.version).cloned()
+    }
+
+    /// Returns `true` if this store, with `withheld` leaves, is from before a move of keys to this PE: for one
+    /// of the keys it knows no version as new, of a move away, a leaf, or a staged leaf (STORE-6, STORE-7).
+    pub(super) fn lacks_arrival(&self, moved: &RouteEntry, withheld: &[LeafHead]) -> bool {
+        let mut known = Ranges::new(moved.range.clone(), 0, ());
+        let first = self.forwarding.place(&Target::At(moved.range.low.clone()));
+        for (place, piece) in self.forwarding.pieces().iter().enumerate().skip(first) {
+            let range = self.forwarding.piece_range(place);
+            if !range.overlaps(&moved.range) {
+                break;
+            }
+            known.learn(&range, piece.version, &());
+        }
+        for leaf in self.overlapping(&moved.range).chain(withheld) {
+            known.learn(&leaf.range, leaf.version, &());
+        }
+        for Staged { head, .. } in self.staged.values() {
+            known.learn(&head.range, head.version + 1, &());
+        }
+        known.pieces().iter().any(|piece| piece.version < moved.version)
     }
 
     /// Records the new owner of keys. An entry about this PE is not added to the index, which has this PE's

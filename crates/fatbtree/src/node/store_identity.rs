@@ -32,9 +32,10 @@
 //!   example while another node is down. A copy of the files of a store is not withheld: nothing in the files
 //!   distinguishes it from the original.
 //! - **STORE-7** At each connection a node sends the entries of the leaves that have moved from it to the
-//!   other node. If the other node owns such keys at a lower version, its store is from before the move, and
-//!   it refuses all requests. The versions of a key increase, and its owner has the highest one (I2): except
-//!   in an old copy, the version of a leaf is not lower than that of any move to its node.
+//!   other node. If the other node knows such keys only at a lower version, of a leaf, a staged leaf or a
+//!   move away, its store is from before the move, and it refuses all requests. The versions of a key
+//!   increase, and a move is decided only after its receiver has staged the leaf durably: except in an old
+//!   copy, a node knows a version that is not lower than that of any move to it.
 //!
 //! A leaf that the lost store was moving away, and that its receiver has staged, belongs to the receiver
 //! unless a newer entry for its keys exists: no other node has the rows.
@@ -217,17 +218,26 @@ impl Node {
         ));
     }
 
-    /// Refuses all requests from now on if a leaf here is older than a move of its keys to this node
-    /// (STORE-7).
+    /// Refuses all requests from now on if keys moved to this node after its store was copied (STORE-7).
     pub(super) fn compare_arrivals(&self, route_entries: &[RouteEntry]) {
+        if !self.is_settled() {
+            return; // a new store has no leaf yet, and the leaves of a copy are withheld
+        }
         let state = self.state.borrow();
         let mut arrivals = route_entries.iter().filter(|entry| entry.pe == self.me);
-        let outdated = arrivals.find_map(|newer| Some((state.outdated_by(newer)?, newer)));
-        let Some((old, newer)) = outdated else { return };
+        if let Some(newer) = arrivals.find(|entry| state.lacks_arrival(entry, &[])) {
+            self.refuse_as_from_before(newer);
+        }
+    }
+
+    /// Refuses all requests from now on, because the store is from before a move of keys to this node.
+    fn refuse_as_from_before(&self, moved: &RouteEntry) {
         self.refuse(format!(
-            "{} (version {}) here is from before its keys moved to {} (version {}), so the store is an old \
-             copy. Restore the newest store; or, if it is lost, serve an empty one with --accept-loss",
-            old.page, old.version, self.me, newer.version
+            "a leaf with keys from {:?} on moved to {} at version {}, after the copy here was made. Restore \
+             the newest store; or, if it is lost, serve an empty one with --accept-loss",
+            moved.range.low.escape_ascii().to_string(),
+            self.me,
+            moved.version
         ));
     }
 
@@ -398,14 +408,7 @@ impl Node {
                     return self.refuse_as_old_copy(&old, &newer);
                 }
                 if let Some(newer) = self.arrived_after_copy(&leaves) {
-                    return self.refuse(format!(
-                        "a leaf with keys from {:?} on moved to {} at version {}, after the copy here was \
-                         made. Restore the newest store; or, if it is lost, serve an empty one with \
-                         --accept-loss",
-                        newer.range.low.escape_ascii().to_string(),
-                        self.me,
-                        newer.version
-                    ));
+                    return self.refuse_as_from_before(&newer);
                 }
                 (leaves, Vec::new(), Vec::new())
             }
@@ -447,20 +450,11 @@ impl Node {
         })
     }
 
-    /// Returns a collected entry of a leaf that moved to this node, if the copied store, with these leaves,
-    /// does not know of that move: it lacks the leaf, or has the rows from before an earlier move away.
+    /// Returns a collected entry of a leaf that moved to this node, if the copied store, with these leaves, is
+    /// from before that move.
     fn arrived_after_copy(&self, leaves: &[LeafHead]) -> Option<RouteEntry> {
         let (state, heard) = (self.state.borrow(), self.store_identity.heard.borrow());
-        // The versions that the copy knows: of moves away, of its leaves, and of leaves that it has staged.
-        let mut own = state.forwarding.clone();
-        let staged = state.staged.values().map(|staged| (&staged.head, staged.head.version + 1));
-        for (head, version) in leaves.iter().map(|leaf| (leaf, leaf.version)).chain(staged) {
-            own.learn(&head.range, version, &PageCopy { pe: self.me, page: head.page });
-        }
-        let is_unknown = |entry: &RouteEntry| {
-            own.clip(&entry.range).pieces().iter().any(|piece| piece.version < entry.version)
-        };
-        route_entries(&heard.known).find(|entry| entry.pe == self.me && is_unknown(entry))
+        route_entries(&heard.known).find(|entry| entry.pe == self.me && state.lacks_arrival(entry, leaves))
     }
 
     /// Computes from the collected entries: this node's leaves, the changed route entries of other nodes, and
