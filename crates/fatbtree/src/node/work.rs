@@ -55,13 +55,15 @@ impl Node {
         drop(held);
         let result = self.lasting(result, durable).await;
         self.count(|counts| counts.worked += 1);
-        if is_write && result.is_ok() {
+        let is_changed = is_write && result.is_ok();
+        // The leaf may have been split since, but its route entry stays true.
+        self.answer(find.id.origin, find.id, result, Some(leaf.route_entry(self.me)), find.hops);
+        if is_changed {
+            // After the answer: a leaf of unknown size is counted first, which may take long.
             for page in touched.into_iter().chain([page]) {
                 self.keep_balance(page, rows, bytes).await;
             }
         }
-        // The leaf may have been split since, but its route entry stays true.
-        self.answer(find.id.origin, find.id, result, Some(leaf.route_entry(self.me)), find.hops);
         true
     }
 
