@@ -224,7 +224,8 @@ impl Node {
             return; // a new store has no leaf yet, and the leaves of a copy are withheld
         }
         let state = self.state.borrow();
-        let mut arrivals = route_entries.iter().filter(|entry| entry.pe == self.me);
+        // Version 1 is that of the initial distribution.
+        let mut arrivals = route_entries.iter().filter(|entry| entry.pe == self.me && entry.version > 1);
         if let Some(newer) = arrivals.find(|entry| state.lacks_arrival(entry, &[])) {
             self.refuse_as_from_before(newer);
         }
