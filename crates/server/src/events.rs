@@ -11,6 +11,7 @@
 //! | slow request | warn |
 //! | interactive transaction rolled back at its time limit | warn |
 //! | request failed in the store | error; warn if it may succeed later |
+//! | request refused: it would wait for a lock | warn |
 //! | panic while a request was served | error |
 //! | connections cannot be accepted | error |
 
@@ -22,6 +23,7 @@ use tracing::{error, warn};
 
 use crate::clients::Client;
 use crate::command::TABLE;
+use crate::error::NO_THREAD;
 
 /// Reason for which the server closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +79,7 @@ pub(crate) struct Events {
     slow: RateLimit,
     expired: RateLimit,
     failed: RateLimit,
+    would_block: RateLimit,
     panicked: RateLimit,
     accept: RateLimit,
 }
@@ -111,6 +114,12 @@ impl Events {
 
     /// Reports a request that failed in the store. Conflicts are not reported, because clients retry them.
     pub(crate) fn failed(&self, failed: &Error) {
+        if matches!(failed, Error::WouldBlock { .. }) {
+            if let Some(suppressed) = self.would_block.admit() {
+                warn!(reason = NO_THREAD, suppressed, "request refused: it would wait for a lock");
+            }
+            return;
+        }
         let kind = failed.kind();
         let is_event =
             matches!(kind, ErrorKind::Busy | ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::Closed);
