@@ -100,6 +100,12 @@ pub(crate) enum CommandError {
     TransactionTimeout(u64),
     #[error("NOAUTH Authentication required.")]
     NoAuth,
+    #[error(
+        "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
+         <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
+         the same time"
+    )]
+    HelloNoAuth,
     #[error("ERR this port serves Redis clients, not HTTP; see --metrics for HTTP pages")]
     Http,
     #[error("WRONGPASS invalid username-password pair or user is disabled.")]

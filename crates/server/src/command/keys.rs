@@ -82,11 +82,15 @@ pub(super) fn copy(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     Ok(Reply::flag(true))
 }
 
-/// Runs `OBJECT ENCODING | REFCOUNT | IDLETIME key`.
+/// Runs `OBJECT ENCODING | REFCOUNT | IDLETIME | FREQ key`.
 pub(super) fn object(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let word = request.arg(1).to_ascii_uppercase();
     if word == b"HELP" {
         return help(keys, "object");
+    }
+    if word == b"FREQ" {
+        let refusal = CommandError::Protocol(NO_FREQUENCY.into());
+        return if keys.exists(request.arg(2))? { Err(refusal.into()) } else { Ok(Reply::Null) };
     }
     let about = |record: RecordRef<'_>| match word.as_slice() {
         b"ENCODING" => Reply::text(encoding(record)),
@@ -96,6 +100,11 @@ pub(super) fn object(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     };
     Ok(keys.look(request.arg(2), about)?.unwrap_or(Reply::Null))
 }
+
+/// Error of Redis without an LFU policy.
+const NO_FREQUENCY: &str = "An LFU maxmemory policy is not selected, access frequency not tracked. Please \
+                            note that when switching between policies at runtime LRU and LFU data will take \
+                            some time to adjust.";
 
 /// Returns the reply to `HELP` of a command, and charges it to the bound of the replies.
 fn help(keys: &Keyspace<'_>, name: &str) -> CommandResult {

@@ -109,6 +109,7 @@ pub(crate) enum SessionCommand {
     Snapshot,
     Cluster,
     Slowlog,
+    Latency,
     AzCluster,
 }
 
@@ -117,7 +118,7 @@ impl SessionCommand {
     pub(crate) const fn is_plain(self) -> bool {
         use SessionCommand::*;
         let is_about_server =
-            matches!(self, Time | Wait | Role | Info | Config | Command | Cluster | Slowlog);
+            matches!(self, Time | Wait | Role | Info | Config | Command | Cluster | Slowlog | Latency);
         is_about_server || matches!(self, Ping | Echo | Select | Client | Auth | Unwatch)
     }
 }

@@ -13,12 +13,14 @@ type Subcommand = (&'static str, i16);
 const CONTAINERS: &[(&str, &[Subcommand])] = &[
     ("client", &[("id", 2), ("getname", 2), ("setname", 3), ("setinfo", 4), ("info", 2), ("list", -2),
                  ("kill", -3), ("unblock", -3), ("getredir", 2), ("no-evict", 3), ("no-touch", 3),
-                 ("help", 2)]),
+                 ("reply", 3), ("help", 2)]),
     ("command", &[("count", 2), ("list", -2), ("info", -2), ("docs", -2), ("getkeys", -3), ("help", 2)]),
     ("config", &[("get", -3), ("set", -4), ("rewrite", 2), ("resetstat", 2), ("help", 2)]),
+    ("latency", &[("latest", 2), ("history", 3), ("reset", -2), ("doctor", 2), ("graph", 3),
+                  ("histogram", -2), ("help", 2)]),
     ("memory", &[("usage", -3), ("help", 2)]),
     ("slowlog", &[("get", -2), ("len", 2), ("reset", 2), ("help", 2)]),
-    ("object", &[("encoding", 3), ("refcount", 3), ("idletime", 3), ("help", 2)]),
+    ("object", &[("encoding", 3), ("refcount", 3), ("idletime", 3), ("freq", 3), ("help", 2)]),
 ];
 
 /// Checks that the subcommand is known and has a valid number of arguments.

@@ -12,7 +12,7 @@ use crate::resp::{Reply, Request};
 
 impl Session {
     /// Runs `CLIENT ID | GETNAME | SETNAME name | SETINFO attribute value | INFO | LIST | KILL … | UNBLOCK id
-    /// | GETREDIR | NO-EVICT … | NO-TOUCH …`.
+    /// | GETREDIR | REPLY ON | NO-EVICT … | NO-TOUCH …`.
     pub(super) fn client_command(&mut self, request: Request<'_>) -> Result<Reply, CommandError> {
         let id = i64::try_from(self.client.id).unwrap_or(i64::MAX);
         let word = request.arg(1).to_ascii_uppercase();
@@ -39,6 +39,11 @@ impl Session {
                 }
                 integer(request.arg(2)).map(|_| Reply::Integer(0))
             }
+            (b"REPLY", 3) => match request.arg(2).to_ascii_uppercase().as_slice() {
+                b"ON" => Ok(Reply::OK),
+                b"OFF" | b"SKIP" => Err(CommandError::NotOffered("CLIENT REPLY", "each request has a reply")),
+                _ => Err(CommandError::Syntax),
+            },
             (b"GETREDIR", 2) => Ok(Reply::Integer(-1)),
             // Keys are never evicted, and uses of keys are not recorded.
             (b"NO-EVICT" | b"NO-TOUCH", 3)

@@ -62,7 +62,7 @@ impl Session {
             self.log_in(user, password)?;
         }
         if !self.is_authenticated {
-            return Err(CommandError::NoAuth);
+            return Err(CommandError::HelloNoAuth);
         }
         self.protocol = protocol;
         let mut about = self.client.about.lock();

@@ -54,7 +54,7 @@ fn list(request: Request<'_>) -> Result<Reply, CommandError> {
     let (kind, value) = (request.arg(3), request.arg(4).to_ascii_lowercase());
     match kind.to_ascii_uppercase().as_slice() {
         b"MODULE" => names(&|_| false),
-        b"ACLCAT" => names(&|spec| categories(spec).iter().any(|name| name.as_bytes() == value)),
+        b"ACLCAT" => names(&|spec| categories(spec).iter().any(|name| name.as_bytes()[1..] == value)),
         b"PATTERN" => names(&|spec| glob::matches(&value, spec.name.as_bytes())),
         _ => Err(CommandError::Syntax),
     }
@@ -63,23 +63,27 @@ fn list(request: Request<'_>) -> Result<Reply, CommandError> {
 /// Returns the ACL categories of Redis for a command, as far as they follow from the table.
 fn categories(spec: &Spec) -> Vec<&'static str> {
     let group = match spec.group {
-        "generic" => Some("keyspace"),
-        "transactions" => Some("transaction"),
-        group @ ("string" | "bitmap" | "connection") => Some(group),
+        "generic" => Some("@keyspace"),
+        "transactions" => Some("@transaction"),
+        "string" => Some("@string"),
+        "bitmap" => Some("@bitmap"),
+        "connection" => Some("@connection"),
         _ => None,
     };
     let is_data = !matches!(spec.run, Run::Session(_));
-    let access = if spec.is_write { "write" } else { "read" };
+    let access = if spec.is_write { "@write" } else { "@read" };
     group.into_iter().chain(is_data.then_some(access)).collect()
 }
 
 /// Returns the entry of a command: name, arity, flags, key positions and categories. Redis 7's tips, key
 /// specifications and subcommands are empty.
 fn entry(spec: &Spec) -> Reply {
-    let mut flags = vec![Reply::Simple(if spec.is_write { "write" } else { "readonly" })];
-    if matches!(spec.run, Run::Session(command) if !command.is_plain()) {
-        flags.push(Reply::Simple("no_multi"));
-    }
+    // Clients of clusters send commands with the flag `readonly` to replicas.
+    let flags = match spec.run {
+        Run::Session(command) if command.is_plain() => Vec::new(),
+        Run::Session(_) => vec![Reply::Simple("no_multi")],
+        _ => vec![Reply::Simple(if spec.is_write { "write" } else { "readonly" })],
+    };
     let KeyPositions(first, last, step) = spec.keys;
     Reply::Array(vec![
         Reply::text(spec.name),
@@ -88,7 +92,7 @@ fn entry(spec: &Spec) -> Reply {
         Reply::Integer(first),
         Reply::Integer(last),
         Reply::Integer(step),
-        Reply::Set(categories(spec).into_iter().map(|name| Reply::text(format!("@{name}"))).collect()),
+        Reply::Set(categories(spec).into_iter().map(Reply::Simple).collect()),
         Reply::Set(Vec::new()),
         Reply::Set(Vec::new()),
         Reply::Set(Vec::new()),

@@ -58,7 +58,28 @@ pub(super) fn slowlog(request: Request<'_>) -> Result<Reply, CommandError> {
     }
 }
 
-fn settings(options: &ServerOptions) -> [(&'static str, String); 14] {
+/// Runs `LATENCY LATEST | HISTORY event | RESET [event…] | DOCTOR | GRAPH event | HISTOGRAM [command…]`: a
+/// monitor without samples, as with `latency-monitor-threshold 0`. Monitoring agents require the command.
+pub(super) fn latency(request: Request<'_>) -> Result<Reply, CommandError> {
+    match request.arg(1).to_ascii_uppercase().as_slice() {
+        b"LATEST" | b"HISTORY" => Ok(Reply::Array(Vec::new())),
+        b"HISTOGRAM" => Ok(Reply::Map(Vec::new())),
+        b"RESET" => Ok(Reply::Integer(0)),
+        b"DOCTOR" => Ok(Reply::Verbatim(
+            "Latency monitoring is disabled in this instance. Slow requests are in the log of events \
+             (azekura serve --slow-request).\n"
+                .into(),
+        )),
+        b"GRAPH" => {
+            let event = command::short_text(request.arg(2));
+            Err(CommandError::Protocol(format!("No samples available for event '{event}'")))
+        }
+        b"HELP" => Ok(command::help("latency")),
+        _ => Err(CommandError::Syntax),
+    }
+}
+
+fn settings(options: &ServerOptions) -> [(&'static str, String); 18] {
     let tcp = options.listen.tcp();
     let unix = match &options.listen {
         ListenAddress::Unix(path) => path.display().to_string(),
@@ -70,13 +91,17 @@ fn settings(options: &ServerOptions) -> [(&'static str, String); 14] {
         ("appendonly", "yes".into()),
         ("bind", tcp.map_or_else(String::new, |address| address.ip().to_string())),
         ("databases", "1".into()),
+        ("latency-monitor-threshold", "0".into()),
+        ("latency-tracking", "no".into()),
         ("maxclients", options.max_clients.to_string()),
         ("maxmemory", "0".into()),
         ("maxmemory-policy", "noeviction".into()),
+        ("notify-keyspace-events", String::new()),
         ("port", tcp.map_or(0, |address| address.port()).to_string()),
         ("proto-max-bulk-len", options.wire.max_bulk_bytes.to_string()),
         ("client-query-buffer-limit", options.wire.max_request_bytes.to_string()),
         ("save", String::new()),
+        ("slowlog-log-slower-than", "-1".into()),
         ("slowlog-max-len", "0".into()),
         ("unixsocket", unix),
         ("timeout", options.idle_timeout.map_or(0, |t| t.as_secs()).to_string()),

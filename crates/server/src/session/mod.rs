@@ -353,6 +353,7 @@ impl Session {
             SessionCommand::Command => describe::command(request, self.shared.options.max_reply_bytes),
             SessionCommand::Cluster => Err(CommandError::NoSlots),
             SessionCommand::Slowlog => info::slowlog(request),
+            SessionCommand::Latency => info::latency(request),
             SessionCommand::Auth => self.auth(request),
             SessionCommand::Unwatch => Ok(self.unwatch()),
             _ => Err(CommandError::Syntax),
