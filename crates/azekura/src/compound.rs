@@ -69,7 +69,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
                     self.encoded(V::encode(&value, bytes))?;
                     tx.write(&self.tree, key, bytes, WriteKind::Put).map(drop)
                 }),
-                None => tx.remove(&self.tree, key).map(drop),
+                None => tx.delete(&self.tree, key).map(drop),
             }
         })
     }
@@ -110,7 +110,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
                 Some(value) => {
                     tx.write(&self.tree, key, value, WriteKind::InsertIfAbsent).map(|old| old.is_none())
                 }
-                None if found.is_some() => tx.remove(&self.tree, key).map(|_| true),
+                None if found.is_some() => tx.delete(&self.tree, key),
                 None => Ok(true),
             }
         })
@@ -224,7 +224,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
     }
 
     fn remove_all(&self, keys: &mut Vec<Vec<u8>>) -> Result<(), Error> {
-        keys.drain(..).try_for_each(|key| self.tx.remove(&self.tree, &key).map(drop))
+        keys.drain(..).try_for_each(|key| self.tx.delete(&self.tree, &key).map(drop))
     }
 
     /// Runs several changes as one unit: an error undoes the earlier ones.

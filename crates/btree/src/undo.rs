@@ -232,7 +232,7 @@ pub struct UndoLog {
     shrinks: Vec<(u64, usize)>,
     /// The leaf of the last change of the transaction (LAST-1 in `write`).
     pub(crate) last_leaf: Option<(Tree, PageVersion)>,
-    /// Number of descents to leaves in order to put rows.
+    /// Number of descents to leaves in order to put or remove rows.
     pub(crate) descents: u64,
 }
 
@@ -325,7 +325,8 @@ impl UndoLog {
         self.shrinks.get(later).map(|&(_, len)| len)
     }
 
-    /// Returns the number of descents to put rows since the log was made: at least one for each leaf.
+    /// Returns the number of descents to put or remove rows since the log was made: at least one for each
+    /// leaf.
     #[must_use]
     pub const fn descents(&self) -> u64 {
         self.descents

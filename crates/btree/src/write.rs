@@ -7,7 +7,8 @@
 //! - **LAST-1** A transaction remembers the leaf of its last change and the page's version after that change.
 //!   While the page has this version, the leaf is in the tree (HOP-2) and has the same fences. So if the
 //!   fences enclose the next key, the transaction changes that key without a descent: an upgrade of the
-//!   version acquires the latch. Writes in key order descend once for each leaf.
+//!   version acquires the latch. Writes and removals in key order descend once for each leaf, and once more
+//!   after each merge.
 
 use azekura_base::{Lsn, PageId};
 use azekura_buffer::ExclusiveGuard;
@@ -128,13 +129,7 @@ impl Tree {
     ) -> Result<Outcome<Written>, TreeError> {
         let mut descent = Descent::new(env, *self);
         loop {
-            let leaf = match self.last_leaf(env, ctx, key) {
-                Some(leaf) => leaf,
-                None => {
-                    ctx.undo.descents += 1;
-                    covering_leaf(&mut descent, key)?
-                }
-            };
+            let leaf = self.leaf_to_change(env, ctx, &mut descent, key)?;
             let node = Node::new(leaf.words());
             let step = match (node.search(key), mode) {
                 (Position::Found(_), PutMode::Insert) => return Ok(Outcome::Done(Written::Exists)),
@@ -158,6 +153,23 @@ impl Tree {
                 Step::NoRoom => structure::make_room(env, *self, ctx.log_buffer, key, cell.value.len())?,
             }
         }
+    }
+
+    /// Returns the leaf that covers `key`, latched exclusively: the leaf of the last change (LAST-1), or the
+    /// result of a descent.
+    #[inline]
+    fn leaf_to_change<'e>(
+        &self,
+        env: &'e Env,
+        ctx: &mut WriteCtx<'_>,
+        descent: &mut Descent<'e>,
+        key: &[u8],
+    ) -> Result<ExclusiveGuard<'e>, TreeError> {
+        if let Some(leaf) = self.last_leaf(env, ctx, key) {
+            return Ok(leaf);
+        }
+        ctx.undo.descents += 1;
+        covering_leaf(descent, key)
     }
 
     /// Returns the leaf of the last change, latched, if it is unchanged since then and covers `key` (LAST-1).
@@ -284,7 +296,7 @@ impl Tree {
     ) -> Result<Outcome<bool>, TreeError> {
         let mut descent = Descent::new(env, *self);
         loop {
-            let leaf = covering_leaf(&mut descent, key)?;
+            let leaf = self.leaf_to_change(env, ctx, &mut descent, key)?;
             let node = Node::new(leaf.words());
             let Position::Found(slot) = node.search(key) else { return Ok(Outcome::Done(false)) };
             match lock_gap(env, *self, node, slot + 1, GapWant::Delete, ctx.locks) {
@@ -319,8 +331,10 @@ impl Tree {
         let mut guards = [leaf];
         let op = PageOp::Remove { slot: slot as u16 };
         env.apply_logged_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, op)])?;
-        let is_tidy_due = structure::is_tidy_due(Node::new(guards[0].words()));
-        drop(guards);
+        let [leaf] = guards;
+        let is_tidy_due = structure::is_tidy_due(Node::new(leaf.words()));
+        ctx.undo.last_leaf = Some((*self, leaf.version_after()));
+        drop(leaf);
         if is_tidy_due {
             structure::tidy(env, *self, ctx.log_buffer, key)?;
         }

@@ -259,7 +259,8 @@ proptest! {
     }
 }
 
-/// LAST-1: writes in key order descend once for each leaf, and twice more where a split makes room. Writes
+/// LAST-1: writes in key order descend once for each leaf, and twice more where a split makes room. Removals
+/// descend once for each leaf, and once more after each attempt to merge. Writes
 /// that alternate between two trees descend each time, and so do writes to a leaf that others change in
 /// between.
 #[test]
@@ -293,6 +294,16 @@ fn rows_in_key_order_descend_once_for_each_leaf() {
         (key.to_be_bytes().to_vec(), vec![byte; 40])
     });
     assert!(world.contents(tree) == wanted.collect::<Vec<_>>());
+
+    let (leaves, before) =
+        (world.assert_sound(&[catalog, tree], &[]).trees[1].leaf_pages, txn.undo.descents());
+    (0..ROWS).for_each(|key| assert!(txn.remove(tree, &key.to_be_bytes()).is_some()));
+    let removal = txn.undo.descents() - before;
+    assert!(
+        (leaves / 2..=4 * leaves).contains(&removal),
+        "{removal} descents to remove all rows of {leaves} leaves"
+    );
+    assert!(world.contents(tree).is_empty());
 }
 
 /// A write does not use the remembered leaf of the last change after that leaf was merged away and its page
