@@ -372,26 +372,28 @@ pub fn file_exists(fs: &dyn Fs, path: &Path) -> io::Result<bool> {
 }
 
 /// Creates a directory and its missing ancestors, and makes their names durable, from the outermost on. So if
-/// a call ended by a crash had created the directory, the names above it are durable.
+/// a call ended by a crash had created a directory, only the name of the innermost one may not be durable.
 ///
-/// Costs one [`Fs::sync_dir`] per created directory, and one if the directory existed before, because its
-/// creator may have crashed before the sync. The latter is omitted if this process may not open the parent,
-/// or if the parent's file system has no sync, as for a mount point.
+/// Costs one [`Fs::sync_dir`] per created directory, and one for the innermost directory that existed before,
+/// because its creator may have crashed before the sync. The latter is omitted if this process may not open
+/// the parent, or if the parent's file system has no sync, as for a mount point.
 ///
 /// # Errors
 ///
 /// The errors of [`Fs::create_dir_all`] and [`Fs::sync_dir`].
 pub fn create_dir_all_durable(fs: &dyn Fs, path: &Path) -> io::Result<()> {
     use io::ErrorKind::{InvalidInput, PermissionDenied};
-    let missing = path.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !fs.exists(dir)).count();
-    let dirs: Vec<&Path> = path.ancestors().take(missing.max(1)).collect();
-    for dir in dirs.into_iter().rev() {
+    let named = || path.ancestors().filter(|dir| !dir.as_os_str().is_empty());
+    let missing = named().take_while(|dir| !fs.exists(dir)).count();
+    let dirs: Vec<&Path> = named().take(missing + 1).collect();
+    for (nth, dir) in dirs.into_iter().enumerate().rev() {
         fs.create_dir_all(dir)?;
         let Some(parent) = dir.parent() else { continue };
         let synced = fs.sync_dir(if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
         let is_tolerated = |kind| matches!(kind, PermissionDenied | InvalidInput);
+        let had_existed = nth == missing;
         synced
-            .or_else(|error| if missing == 0 && is_tolerated(error.kind()) { Ok(()) } else { Err(error) })?;
+            .or_else(|error| if had_existed && is_tolerated(error.kind()) { Ok(()) } else { Err(error) })?;
     }
     Ok(())
 }

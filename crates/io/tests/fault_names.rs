@@ -129,6 +129,12 @@ fn a_directory_made_durable_survives_every_crash() {
     fs.create_dir_all(path("/a/b/d")).unwrap();
     create_dir_all_durable(&fs, path("/a/b/d")).unwrap();
     assert!(crashes(&fs).iter().all(|fs| fs.exists(path("/a/b/d"))));
+    // The same, above the directory that is created.
+    for (outer, inner) in [("/e", "/e/f/g"), ("h", "h/i")] {
+        fs.create_dir_all(path(outer)).unwrap();
+        create_dir_all_durable(&fs, path(inner)).unwrap();
+        assert!(crashes(&fs).iter().all(|fs| fs.exists(path(inner))), "{inner}");
+    }
 }
 
 #[test]
