@@ -105,8 +105,9 @@ pub(crate) struct Control {
     pub(crate) ranges: Vec<LogRange>,
     /// The known gaps, oldest first.
     pub(crate) gaps: Vec<LsnGap>,
-    /// The data key, encrypted with the caller's key; empty if the store is not encrypted.
-    pub(crate) wrapped_key: Vec<u8>,
+    /// The key record: the data key, encrypted with the caller's key, and the id of the caller's key. Empty
+    /// if the store is not encrypted.
+    pub(crate) key_record: Vec<u8>,
 }
 
 impl Control {
@@ -142,14 +143,14 @@ impl Control {
             put_u64(&mut body, gap.before.0);
         }
         if self.version() == ENCRYPTED_FORMAT_VERSION {
-            put_bytes(&mut body, &self.wrapped_key);
+            put_bytes(&mut body, &self.key_record);
         }
         body
     }
 
     /// Returns the format version of a slot with this content.
     const fn version(&self) -> u32 {
-        if self.wrapped_key.is_empty() { FORMAT_VERSION } else { ENCRYPTED_FORMAT_VERSION }
+        if self.key_record.is_empty() { FORMAT_VERSION } else { ENCRYPTED_FORMAT_VERSION }
     }
 
     fn decode(version: u32, mut body: &[u8]) -> Option<Self> {
@@ -169,7 +170,7 @@ impl Control {
             covered: take_u64(input)?,
             ranges: Vec::new(),
             gaps: Vec::new(),
-            wrapped_key: Vec::new(),
+            key_record: Vec::new(),
         };
         for _ in 0..take_u64(input)? {
             control.ranges.push(LogRange {
@@ -182,7 +183,7 @@ impl Control {
             control.gaps.push(LsnGap { after: Lsn(take_u64(input)?), before: Lsn(take_u64(input)?) });
         }
         if version == ENCRYPTED_FORMAT_VERSION {
-            control.wrapped_key = take_bytes(input)?.to_vec();
+            control.key_record = take_bytes(input)?.to_vec();
         }
         (input.is_empty() && control.version() == version && control.has_sound_numbers()).then_some(control)
     }
@@ -424,7 +425,7 @@ mod tests {
             covered: 0,
             ranges: vec![LogRange::open(1, Lsn(1))],
             gaps: Vec::new(),
-            wrapped_key: Vec::new(),
+            key_record: Vec::new(),
         }
     }
 

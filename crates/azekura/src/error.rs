@@ -12,7 +12,7 @@ use crate::catalog::TableTypes;
 use crate::key::DecodeError;
 use crate::value::EncodeError;
 pub(crate) use reason::{full_message, is_space_missing};
-use reason::{named, why_full};
+use reason::{its_key, named, why_full};
 
 /// The caller's reaction to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +33,8 @@ pub enum ErrorKind {
     /// The store accepts no more calls of this kind. It was closed, or its log failed (reads still work), or
     /// this process was forked from the one that opened it. Open the store again.
     Closed,
-    /// The caller's own error, carried through [`Database::transact`](crate::Database::transact).
+    /// The caller's own error, carried through [`Database::transact`](crate::Database::transact), or returned
+    /// by its function for `Builder::encryption_key_source`.
     Other,
 }
 
@@ -367,31 +368,47 @@ pub enum Error {
         /// The version that this build reads.
         supported: u32,
     },
-    /// The store, backup or archive is encrypted, and no key was given. Give its key
-    /// (`Builder::encryption_key`, in a build with the feature `encryption`).
+    /// The store or backup is encrypted, and no key was given. Give its key (`Builder::encryption_key`, in a
+    /// build with the feature `encryption`).
     #[error(
-        "{} is encrypted: give its key (`Builder::encryption_key` of the feature `encryption`, or \
-         `--key-file`)",
-        path.display()
+        "{} is encrypted: give {} (`Builder::encryption_key` of the feature `encryption`, or `--key-file`)",
+        path.display(),
+        its_key(id)
     )]
     EncryptionKeyMissing {
         /// The directory or file.
         path: PathBuf,
+        /// The id of the key, as the files state it; empty if the key has none.
+        id: String,
     },
-    /// The store, backup or archive is encrypted with another key. Nothing was changed. Give the key with
-    /// which it was created, or the key that replaced it.
+    /// The store or backup is encrypted with another key. Nothing was changed. Give the key with which it was
+    /// created, or the key that replaced it.
     #[error(
-        "{} is encrypted with another key: give the one that it was made with, or changed to",
-        path.display()
+        "{} is encrypted with another key: give {}, with which it was created or which replaced that",
+        path.display(),
+        its_key(id)
     )]
     WrongEncryptionKey {
         /// The directory or file.
         path: PathBuf,
+        /// The id of the key, as the files state it; empty if the key has none.
+        id: String,
+    },
+    /// The function of `Builder::encryption_key_source` returned an error, which is the `source`. Remove the
+    /// cause, and repeat the call.
+    #[error("cannot get {} of {} from the key source", its_key(id), path.display())]
+    EncryptionKeyUnavailable {
+        /// The directory or file.
+        path: PathBuf,
+        /// The id of the key; empty if the key has none.
+        id: String,
+        /// The error of the function.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The store is not encrypted, and a key was given. Nothing was changed. Open the store without a key. To
-    /// encrypt the store, restore a backup of it with a key.
+    /// encrypt the store, compact it with a key.
     #[error(
-        "{} is not encrypted: open it without a key, or restore a backup of it with a key to encrypt it",
+        "{} is not encrypted: open it without a key; a compaction with a key makes an encrypted store of it",
         path.display()
     )]
     NotEncrypted {
@@ -486,7 +503,7 @@ impl Error {
             Self::Decode { .. } | Self::Corrupt { .. } | Self::CorruptPage { .. } => ErrorKind::Corrupt,
             Self::Io { .. } | Self::PageIo { .. } => ErrorKind::Io,
             Self::Log(_) | Self::PagesFailed | Self::Closed | Self::Forked { .. } => ErrorKind::Closed,
-            Self::Other(_) => ErrorKind::Other,
+            Self::EncryptionKeyUnavailable { .. } | Self::Other(_) => ErrorKind::Other,
         }
     }
 

@@ -149,6 +149,8 @@ pub use check::{CheckReport, Finding, TableReport};
 #[cfg(feature = "compression")]
 pub use compressed::Compressed;
 pub use database::Database;
+#[cfg(feature = "encryption")]
+pub use encryption::EncryptionKey;
 pub use entry::Entry;
 pub use error::{Error, ErrorKind};
 pub use key::{AsKey, DecodeError, EncodeKey, Key};

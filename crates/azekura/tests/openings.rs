@@ -5,6 +5,8 @@
 
 #[path = "openings/encryption.rs"]
 mod encryption;
+#[path = "openings/encryption_keys.rs"]
+mod encryption_keys;
 #[path = "openings/lookups.rs"]
 mod lookups;
 #[path = "openings/release.rs"]

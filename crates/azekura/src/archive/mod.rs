@@ -54,6 +54,7 @@ pub(crate) use self::open::ArchivedStore;
 pub(crate) use self::replay::{Replay, replay};
 use crate::control::Control;
 use crate::database::Shared;
+use crate::encryption::WRAPPED_BYTES;
 use crate::restart::WAL_DIR;
 use crate::timeline::{Position, Timeline};
 use crate::{Builder, Database, Error};
@@ -146,8 +147,9 @@ pub(crate) struct ArchiveKey {
 }
 
 impl ArchiveKey {
-    pub(crate) fn new(cipher: Arc<dyn Cipher>, wrapped: &[u8]) -> Self {
-        Self { cipher, wrapped: Mutex::new(wrapped.to_vec()) }
+    /// Returns the keys of a store with this key record.
+    pub(crate) fn new(cipher: Arc<dyn Cipher>, record: &[u8]) -> Self {
+        Self { cipher, wrapped: Mutex::new(record[..WRAPPED_BYTES].to_vec()) }
     }
 }
 
@@ -175,12 +177,13 @@ impl Archive {
         self.state.lock().next_lsn
     }
 
-    /// Sets the wrapped data key for the headers of new files, and begins a new file with the next block.
+    /// Sets the wrapped data key of a key record for the headers of new files, and begins a new file with the
+    /// next block.
     #[cfg(feature = "encryption")]
-    pub(crate) fn set_wrapped_key(&self, wrapped: &[u8]) {
+    pub(crate) fn set_key_record(&self, record: &[u8]) {
         if let Some(key) = &self.key {
             let mut state = self.state.lock();
-            *key.wrapped.lock() = wrapped.to_vec();
+            *key.wrapped.lock() = record[..WRAPPED_BYTES].to_vec();
             state.file = None;
         }
     }

@@ -26,7 +26,6 @@ use super::end::End;
 use super::format::{LogReader, file_names};
 use super::{CommitTime, bad_record, is_large_value};
 use crate::catalog::{self, CATALOG};
-use crate::encryption::{CallerKey, unlock};
 use crate::timeline::Position;
 use crate::{Database, Durability, Error, TableDefinition, TableInfo, Transaction};
 
@@ -46,10 +45,8 @@ pub(crate) struct Replay<'a> {
     pub(crate) after: CommitTime,
     /// The target time; `None` is the end of the archive.
     pub(crate) to: Option<CommitTime>,
-    /// The caller's key, for an archive that is encrypted although the backup is not.
-    pub(crate) key: Option<&'a CallerKey>,
-    /// The cipher of the store, known from the backup. The key with which a file's header wraps the data key
-    /// may be an older or a newer one than the caller's.
+    /// The cipher of the store, known from the backup; `None` if they are not encrypted. The key with which
+    /// a file's header wraps the data key may be an older or a newer one than the caller's.
     pub(crate) cipher: Option<Arc<dyn Cipher>>,
 }
 
@@ -112,13 +109,10 @@ impl Replay<'_> {
             };
             let header = reader.header.clone();
             let is_encrypted = !header.wrapped_key.is_empty();
-            reader.decrypt_with(match self.cipher.as_ref().filter(|_| is_encrypted) {
-                Some(cipher) => Some(Arc::clone(cipher)),
-                None => unlock(&path, &header.wrapped_key, self.key)?,
-            });
-            if header.database_id != self.database_id {
+            if header.database_id != self.database_id || is_encrypted != self.cipher.is_some() {
                 return Err(not_an_archive("it is the archive of another store than the backup's".into()));
             }
+            reader.decrypt_with(self.cipher.clone());
             if header.first_lsn != *named {
                 return damaged("the file has the content of another file of the archive");
             }

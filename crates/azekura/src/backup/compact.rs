@@ -12,6 +12,7 @@ use super::format::BLOCK_BYTES;
 use super::restore::{begin, finish};
 use super::{BackupProgress, Callback};
 use crate::control::CONTROL_NAME;
+use crate::encryption::{EncryptionKey, KeySource};
 use crate::interrupt::check_interrupt;
 use crate::restart::WAL_DIR;
 use crate::{Database, Durability, Error};
@@ -36,6 +37,7 @@ pub struct CompactReport {
 pub struct Compaction<'a> {
     db: &'a Database,
     page_size: Option<usize>,
+    key: Option<EncryptionKey>,
     progress: Callback<'a>,
     filter: Filter<'a>,
 }
@@ -80,7 +82,7 @@ impl Database {
     /// Returns the settings of a compaction; [`Compaction::into_directory`] runs it.
     #[must_use]
     pub fn compaction(&self) -> Compaction<'_> {
-        Compaction { db: self, page_size: None, progress: None, filter: None }
+        Compaction { db: self, page_size: None, key: None, progress: None, filter: None }
     }
 }
 
@@ -91,6 +93,29 @@ impl<'a> Compaction<'a> {
     #[must_use]
     pub const fn page_size(mut self, bytes: usize) -> Self {
         self.page_size = Some(bytes);
+        self
+    }
+
+    /// Sets the key of the new store; default: that of this store. A store that is not encrypted becomes an
+    /// encrypted one. Each compaction draws a new data key, also without this call. Needs the feature
+    /// `encryption`.
+    ///
+    /// ```
+    /// # use azekura::{Database, EncryptionKey, Error};
+    /// # fn main() -> Result<(), Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let at = |name: &str| dir.path().join(name);
+    /// let plain = Database::open(at("plain.azk"))?;
+    /// let key = EncryptionKey::with_id("shop/1", &[7; 32]);
+    /// plain.compaction().encryption_key(key.clone()).into_directory(at("shop.azk"))?;
+    /// assert!(Database::builder().encryption_key(key).open(at("shop.azk"))?.is_encrypted());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "encryption")]
+    #[must_use]
+    pub fn encryption_key(mut self, key: impl Into<EncryptionKey>) -> Self {
+        self.key = Some(key.into());
         self
     }
 
@@ -115,8 +140,8 @@ impl<'a> Compaction<'a> {
     /// transactions continue.
     ///
     /// The new store has the settings of this one without its [archive](crate::Builder::archive), and is
-    /// encrypted with the same key if this one is encrypted. The new store is in the same file system; to
-    /// save an in-memory store to disk, make a [backup](Database::backup). As after a
+    /// encrypted with the same key, and a new data key, if this one is encrypted. The new store is in the
+    /// same file system; to save an in-memory store to disk, make a [backup](Database::backup). As after a
     /// [restore](crate::Restore), the new store opens only if the copy was completed.
     ///
     /// # Errors
@@ -134,7 +159,8 @@ impl<'a> Compaction<'a> {
         }
         let source_fs = Arc::clone(&builder.fs); // finds the store also after a rename
         (builder.archive, builder.transaction_timeout, builder.restoring) = (None, None, true);
-        builder.encryption_key = db.shared().keys.as_ref().map(|keys| keys.caller.lock().clone());
+        let caller = || db.shared().keys.as_ref().map(|keys| keys.caller.lock().clone());
+        builder.encryption_key = self.key.take().or_else(caller).map(KeySource::Key);
         let page_size = self.page_size.unwrap_or(db.page_size());
         builder = builder.page_size(page_size).create(true).read_only(false);
         builder.validate()?; // before any file is created

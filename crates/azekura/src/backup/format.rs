@@ -9,8 +9,8 @@
 //!
 //! Both checksums of a block cover the backup id, and the sequence numbers have no gap. So a block of another
 //! backup, a lost block and a repeated one are detected. The last block has kind *end*, and no bytes may
-//! follow it. The backup of an encrypted store has version 5. Its first block has kind *key* and the wrapped
-//! data key; the payloads of all others are encrypted, with the cipher's trailer at their end. The headers of
+//! follow it. The backup of an encrypted store has version 5. Its first block has kind *key* and the key
+//! record; the payloads of all others are encrypted, with the cipher's trailer at their end. The headers of
 //! versions 2 and 3 (encrypted) lack the end; otherwise these versions are the same as 4 and 5.
 
 use std::io::{self, Read, Write};
@@ -25,7 +25,7 @@ use azekura_base::{Cipher, Lsn, TreeId};
 
 use crate::Error;
 use crate::catalog::{TableInfo, TableTypes};
-use crate::encryption::{CallerKey, unlock};
+use crate::encryption::{KeySource, unlock};
 use crate::timeline::Position;
 
 const MAGIC: [u8; 8] = *b"AZKBACK\n";
@@ -35,7 +35,7 @@ const ENCRYPTED_VERSION: u32 = 5;
 /// Format versions without the end.
 const OLD_VERSION: u32 = 2;
 const OLD_ENCRYPTED_VERSION: u32 = 3;
-/// Kind of the block that holds the wrapped data key.
+/// Kind of the block that holds the key record.
 const KEY_KIND: u32 = 6;
 const HEADER_BYTES: usize = 84;
 /// Size of the header in versions without the end.
@@ -201,7 +201,7 @@ pub(crate) struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes the header. For an encrypted store, `key` is the wrapped data key and its cipher.
+    /// Writes the header. For an encrypted store, `key` is the key record and the cipher.
     pub(crate) fn begin(
         out: W,
         path: &Path,
@@ -211,8 +211,8 @@ impl<W: Write> Writer<W> {
         let path = path.to_path_buf();
         let mut writer = Self { out, path, id: header.id, sequence: 0, bytes: 0, cipher: None };
         writer.put(&header.encode(if key.is_some() { ENCRYPTED_VERSION } else { VERSION }))?;
-        if let Some((wrapped, cipher)) = key {
-            writer.raw_block(KEY_KIND, wrapped)?;
+        if let Some((record, cipher)) = key {
+            writer.raw_block(KEY_KIND, record)?;
             writer.cipher = Some(cipher);
         }
         Ok(writer)
@@ -263,15 +263,17 @@ pub(crate) struct Reader<R> {
     pub(crate) offset: u64,
     is_encrypted: bool,
     /// The caller's key, and the cipher of the blocks after the key block was read.
-    key: Option<CallerKey>,
+    key: Option<KeySource>,
     cipher: Option<Arc<dyn Cipher>>,
+    /// The id of the caller's key, if the key block was decrypted with it.
+    pub(crate) key_id: String,
     /// The cipher of another backup of the same store, which replaces the caller's key.
     store_cipher: Option<Arc<dyn Cipher>>,
 }
 
 impl<R: Read> Reader<R> {
     /// Reads the header. The blocks of an encrypted backup need its key.
-    pub(crate) fn open(input: R, path: &Path, key: Option<&CallerKey>) -> Result<Self, Error> {
+    pub(crate) fn open(input: R, path: &Path, key: Option<&KeySource>) -> Result<Self, Error> {
         let header = Header::default();
         let mut reader = Self {
             input,
@@ -282,6 +284,7 @@ impl<R: Read> Reader<R> {
             is_encrypted: false,
             key: key.cloned(),
             cipher: None,
+            key_id: String::new(),
             store_cipher: None,
         };
         let not_a_backup =
@@ -356,13 +359,16 @@ impl<R: Read> Reader<R> {
             return Ok(());
         }
         let at = self.offset;
-        let (kind, wrapped) = self.raw_block()?;
-        if kind != KEY_KIND || wrapped.is_empty() {
+        let (kind, record) = self.raw_block()?;
+        if kind != KEY_KIND || record.is_empty() {
             return Err(self.corrupt(at, "the first block has no data key"));
         }
         self.cipher = match &self.store_cipher {
             Some(cipher) => Some(Arc::clone(cipher)),
-            None => unlock(&self.path, &wrapped, self.key.as_ref())?,
+            None => unlock(&self.path, &record, self.key.as_ref())?.map(|keys| {
+                self.key_id = keys.caller.lock().id().to_owned();
+                keys.cipher
+            }),
         };
         Ok(())
     }

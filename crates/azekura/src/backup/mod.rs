@@ -52,7 +52,7 @@ pub(crate) use self::source::Sequential;
 use self::source::Source;
 use crate::control::CONTROL_NAME;
 use crate::database::Shared;
-use crate::encryption::CallerKey;
+use crate::encryption::KeySource;
 use crate::interrupt::check_interrupt;
 use crate::location::refuse_empty;
 use crate::{CommitTime, Database, Error, Snapshot, TableInfo};
@@ -340,9 +340,9 @@ impl<'a> Backup<'a> {
             end: Some(end),
             base_id: base.as_ref().map_or(0, |base| base.header.id),
         };
-        let wrapped = shared.control.lock().current().wrapped_key.clone();
+        let record = shared.control.lock().current().key_record.clone();
         let mut copy = Copy {
-            out: Writer::begin(out, path, header, shared.cipher().map(|cipher| (&wrapped[..], cipher)))?,
+            out: Writer::begin(out, path, header, shared.cipher().map(|cipher| (&record[..], cipher)))?,
             pace: self.bytes_per_second.map(|rate| (Instant::now(), rate)),
             seen: BackupProgress::default(),
             base,
@@ -365,8 +365,7 @@ impl<'a> Backup<'a> {
         let Some(since) = self.since.take() else { return Ok(None) };
         let fs = self.fs.clone().unwrap_or_else(|| Arc::new(OsFs::new()));
         let shared = self.db.shared();
-        let key = shared.keys.as_ref().map(|keys| keys.caller.lock().clone());
-        let (rows, path) = since.open(&fs, key.as_ref())?; // reads only the header of the base
+        let (mut rows, path) = since.open(&fs)?; // reads only the header of the base
         let header = rows.header();
         let is_of_this = header.database_id == shared.control.lock().current().database_id;
         if is_of_this {
@@ -380,11 +379,8 @@ impl<'a> Backup<'a> {
             )));
         }
         let names = if snapshot.has_catalog_changed_since(Lsn(header.lsn))? {
-            match rows.names() {
-                // The caller's key was changed since. Names that cannot be read count as other names.
-                Err(Error::WrongEncryptionKey { .. }) => Some(HashMap::new()),
-                names => Some(names?),
-            }
+            rows.set_store_cipher(shared.cipher()); // the caller's key may have been another one
+            Some(rows.names()?)
         } else {
             None
         };
@@ -512,7 +508,7 @@ fn put_row(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
 fn verify(
     input: impl Read,
     path: &Path,
-    key: Option<&CallerKey>,
+    key: Option<&KeySource>,
     progress: &mut Callback<'_>,
 ) -> Result<BackupReport, Error> {
     let mut rows = Rows::open(input, path, key)?;

@@ -14,7 +14,7 @@ use super::rows::Rows;
 use super::source::{Source, open_directory};
 use super::{BackupProgress, BackupReport, Callback, STREAM, put_row, report, verify};
 use crate::archive::{self, Replay};
-use crate::encryption::CallerKey;
+use crate::encryption::KeySource;
 use crate::interrupt::check_interrupt;
 use crate::location::refuse_empty;
 use crate::{Builder, CommitTime, Database, Durability, Error, TableDefinition, TableInfo};
@@ -90,7 +90,8 @@ impl<'a> Restore<'a> {
     }
 
     /// Settings of the new store, such as its cache and its file system. Its encryption key also decrypts the
-    /// backup and the archive. Its log archive ([`Builder::archive`]) is not used: the new store has none.
+    /// backup and the archive; a key without an id gets that of the backup. Its log archive
+    /// ([`Builder::archive`]) is not used: the new store has none.
     #[must_use]
     pub fn builder(mut self, builder: Builder) -> Self {
         self.builder = Some(builder);
@@ -217,7 +218,7 @@ impl<'a> Restore<'a> {
     }
 
     /// Returns the caller's key, which an encrypted backup needs.
-    fn key(&self) -> Option<CallerKey> {
+    fn key(&self) -> Option<KeySource> {
         self.builder.as_ref().and_then(|builder| builder.encryption_key.clone())
     }
 
@@ -235,10 +236,11 @@ impl<'a> Restore<'a> {
         rows.unlock()?;
         let header = rows.header();
         self.check_time(header, source)?;
-        add_bases(&mut rows, source, self.open_bases(key.as_ref())?)?;
+        add_bases(&mut rows, source, self.open_bases()?)?;
         let page_size = self.page_size.unwrap_or(header.page_size as usize);
         let mut builder = self.builder.take().unwrap_or_default().page_size(page_size).create(true);
         (builder.archive, builder.transaction_timeout, builder.restoring) = (None, None, true);
+        builder.encryption_key.iter_mut().for_each(|source| source.set_new_id_if_empty(rows.key_id()));
         builder.validate()?; // before any file is created
         builder.check_cache(page_size)?;
         let fs = builder.mode_fs();
@@ -259,7 +261,6 @@ impl<'a> Restore<'a> {
                 position: header.end,
                 after,
                 to: self.to_time,
-                key: key.as_ref(),
                 cipher: rows.store_cipher(),
             };
             let tables = sums.iter().map(|sum| (sum.tree, sum.table.name.clone())).collect();
@@ -288,9 +289,9 @@ impl<'a> Restore<'a> {
     }
 
     /// Opens the bases that were set by the caller.
-    fn open_bases(&mut self, key: Option<&CallerKey>) -> Result<Vec<(Rows<'a>, PathBuf)>, Error> {
+    fn open_bases(&mut self) -> Result<Vec<(Rows<'a>, PathBuf)>, Error> {
         let fs = self.source_fs();
-        std::mem::take(&mut self.bases).into_iter().map(|base| base.open(&fs, key)).collect()
+        std::mem::take(&mut self.bases).into_iter().map(|base| base.open(&fs)).collect()
     }
 
     /// Returns an error if the backup and the archive cannot reach the target time. Runs before any file is

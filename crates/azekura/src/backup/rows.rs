@@ -19,7 +19,7 @@ use azekura_base::varint::{put_bytes, put_u64, take_bytes};
 use azekura_base::{Cipher, TreeId};
 
 use super::format::{Block, Header, Kept, Reader};
-use crate::encryption::CallerKey;
+use crate::encryption::KeySource;
 use crate::{Error, TableInfo};
 
 /// A part of a backup with the rows of its base. The order is: for each table its begin, its rows and its
@@ -270,7 +270,7 @@ pub(crate) struct Rows<'r> {
 
 impl<'r> Rows<'r> {
     /// Reads the header. Without the base, kept ranges of an incremental backup yield no rows.
-    pub(crate) fn open(input: impl Read + 'r, path: &Path, key: Option<&CallerKey>) -> Result<Self, Error> {
+    pub(crate) fn open(input: impl Read + 'r, path: &Path, key: Option<&KeySource>) -> Result<Self, Error> {
         let reader = Reader::open(Box::new(input) as Box<dyn Read + 'r>, path, key)?;
         let levels = vec![Level::new(reader)];
         Ok(Self { levels, all: Sum::default(), tree: TreeId(0), tables: 0, rows: 0 })
@@ -285,6 +285,11 @@ impl<'r> Rows<'r> {
     /// first table returns that error.
     pub(crate) fn unlock(&mut self) -> Result<(), Error> {
         self.levels[0].reader.unlock()
+    }
+
+    /// Returns the id of the caller's key of the backup; empty if it is not encrypted.
+    pub(crate) fn key_id(&self) -> &str {
+        &self.levels[0].reader.key_id
     }
 
     /// As [`Reader::store_cipher`].

@@ -14,7 +14,6 @@ use super::format::BLOCK_BYTES;
 use super::rows::Rows;
 use super::{BACKUP_NAME, UNFINISHED_NAME};
 use crate::Error;
-use crate::encryption::CallerKey;
 use crate::location::refuse_empty;
 
 /// A reader or writer of a file from its start to its end.
@@ -68,11 +67,9 @@ pub(crate) enum Source<'a> {
 
 impl<'a> Source<'a> {
     /// Reads the header; returns a reader of the rows, and the name for errors.
-    pub(super) fn open(
-        self,
-        fs: &Arc<dyn Fs>,
-        key: Option<&CallerKey>,
-    ) -> Result<(Rows<'a>, PathBuf), Error> {
+    ///
+    /// The caller sets the cipher of an encrypted base ([`Rows::set_store_cipher`]).
+    pub(super) fn open(self, fs: &Arc<dyn Fs>) -> Result<(Rows<'a>, PathBuf), Error> {
         match self {
             Self::Directory(directory) => {
                 let (Sequential { file, .. }, name) = open_directory(&**fs, &directory)?;
@@ -83,9 +80,9 @@ impl<'a> Source<'a> {
                 let path = fs.absolute(&name).map_err(io)?;
                 let input = Reopened { fs: Arc::clone(fs), path, at: 0 };
                 let input = BufReader::with_capacity(usize::try_from(len).unwrap_or(BLOCK_BYTES), input);
-                Ok((Rows::open(input, &name, key)?, name))
+                Ok((Rows::open(input, &name, None)?, name))
             }
-            Self::Stream(name, input) => Ok((Rows::open(input, &name, key)?, name)),
+            Self::Stream(name, input) => Ok((Rows::open(input, &name, None)?, name)),
         }
     }
 }

@@ -15,7 +15,7 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::{error::Unspecified, hmac};
 
-use super::{CallerKey, KEY_BYTES, WRAPPED_BYTES};
+use super::{KEY_BYTES, WRAPPED_BYTES};
 
 const TAG_BYTES: usize = 16;
 const NONCE_BYTES: usize = 2 * NONCE_LEN;
@@ -83,25 +83,25 @@ impl Cipher for AesGcm {
 
 const WRAPPED: [u8; 5] = associated(Kind::DataKey, &KEY_NUMBER);
 
-/// Returns a new data key, wrapped with the caller's key.
-pub(super) fn new_data_key(caller: &CallerKey) -> io::Result<Vec<u8>> {
+/// Returns a new data key.
+pub(super) fn new_data_key() -> io::Result<[u8; KEY_BYTES]> {
     let mut key = [0; KEY_BYTES];
     SystemRandom::new().fill(&mut key).map_err(|_| io::Error::other("the system has no random bytes"))?;
-    wrap(caller, &key)
+    Ok(key)
 }
 
 /// Returns a data key encrypted with the caller's key.
-pub(super) fn wrap(caller: &CallerKey, data_key: &[u8; KEY_BYTES]) -> io::Result<Vec<u8>> {
+pub(super) fn wrap(caller: &[u8; KEY_BYTES], data_key: &[u8; KEY_BYTES]) -> io::Result<Vec<u8>> {
     let mut unit = vec![0; WRAPPED_BYTES];
     unit[..KEY_BYTES].copy_from_slice(data_key);
-    AesGcm::new(&caller.0).seal(&WRAPPED, &mut unit)?;
+    AesGcm::new(caller).seal(&WRAPPED, &mut unit)?;
     Ok(unit)
 }
 
 /// Returns the data key; `None` if it was wrapped with another key, or the wrapped key is damaged.
-pub(super) fn unwrap(caller: &CallerKey, wrapped: &[u8]) -> Option<[u8; KEY_BYTES]> {
+pub(super) fn unwrap(caller: &[u8; KEY_BYTES], wrapped: &[u8]) -> Option<[u8; KEY_BYTES]> {
     let mut unit: [u8; WRAPPED_BYTES] = wrapped.try_into().ok()?;
-    AesGcm::new(&caller.0).open(&WRAPPED, &mut unit).ok()?;
+    AesGcm::new(caller).open(&WRAPPED, &mut unit).ok()?;
     unit.first_chunk().copied()
 }
 
@@ -140,9 +140,10 @@ mod tests {
 
     #[test]
     fn a_data_key_is_unwrapped_by_its_callers_key_only() {
-        let (caller, other) = (CallerKey([3; 32]), CallerKey([4; 32]));
-        let wrapped = new_data_key(&caller).unwrap();
-        let key = unwrap(&caller, &wrapped).expect("its key");
+        let (caller, other) = ([3; 32], [4; 32]);
+        let key = new_data_key().unwrap();
+        let wrapped = wrap(&caller, &key).unwrap();
+        assert_eq!(unwrap(&caller, &wrapped), Some(key));
         assert_eq!(unwrap(&other, &wrapped), None);
         assert_eq!(unwrap(&caller, &wrapped[1..]), None);
         assert_eq!(unwrap(&other, &wrap(&other, &key).unwrap()), Some(key));

@@ -48,6 +48,11 @@ pub(super) fn named(transactions: &[TxnId]) -> String {
     }
 }
 
+/// Returns the name of an encryption key with this id for a message.
+pub(super) fn its_key(id: &str) -> String {
+    if id.is_empty() { "its key".into() } else { format!("the key {id:?}") }
+}
+
 /// Returns the message of an error and of its sources, outermost first.
 pub(crate) fn full_message(error: &dyn std::error::Error) -> String {
     let mut message = error.to_string();

@@ -27,7 +27,7 @@ use crate::Error;
 use crate::backup::RESTORING_NAME;
 use crate::catalog::CATALOG;
 use crate::control::{CONTROL_NAME, Control, ControlFile, NEW_CONTROL_NAME};
-use crate::encryption::{StoreKeys, new_data_key, unlock_store};
+use crate::encryption::{StoreKeys, new_data_key};
 use crate::options::{Builder, MIN_FRAMES};
 
 /// Name of the file that is locked while a store is created.
@@ -110,8 +110,7 @@ fn refuse_foreign(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
 fn create(path: &Path, options: &Builder) -> Result<(), Error> {
     let page_size = options.page_size;
     let database_id = random();
-    let wrapped_key = new_data_key(path, options.encryption_key.as_ref())?;
-    let keys = unlock_store(path, &wrapped_key, options.encryption_key.as_ref())?;
+    let (key_record, keys) = new_data_key(path, options.encryption_key.as_ref())?;
     let (fs, pages) = (Arc::clone(&options.fs), first_pages(page_size, keys.as_ref())?);
     create_pages(fs, path, (page_size, database_id), &pages, keys.as_ref())?;
     let first = Control {
@@ -129,7 +128,7 @@ fn create(path: &Path, options: &Builder) -> Result<(), Error> {
         covered: 0,
         ranges: Vec::new(),
         gaps: Vec::new(),
-        wrapped_key,
+        key_record,
     };
     let fs = &*options.fs;
     ControlFile::create(fs, path, first)?;

@@ -143,7 +143,7 @@ pub(crate) fn open(path: &Path, options: &mut Builder) -> Result<Parts, Error> {
     }
     let control = ControlFile::open(fs, path, options.read_only)?;
     options.check_cache(control.current().page_size)?;
-    let keys = unlock_store(path, &control.current().wrapped_key, options.encryption_key.as_ref())?;
+    let keys = unlock_store(path, &control.current().key_record, options.encryption_key.as_ref())?;
     if control.current().is_new() && !is_made {
         create::complete(&options.fs, path, control.current(), keys.as_ref())?;
     }
@@ -317,7 +317,7 @@ impl<'a> Restart<'a> {
         let cut = control.ranges.iter().filter_map(|range| range.last_lsn).max();
         let end = cut.unwrap_or(Lsn(0)).max(control.durable_lsn);
         let fs = Arc::clone(&options.fs);
-        let key = self.cipher().map(|cipher| ArchiveKey::new(cipher, &control.wrapped_key));
+        let key = self.cipher().map(|cipher| ArchiveKey::new(cipher, &control.key_record));
         let of = ArchivedStore {
             path: self.path,
             database_id: control.database_id,

@@ -66,10 +66,13 @@ fn rows_survive_a_crash_and_are_read_with_the_key_only() {
     let crashed = fs.crash(1);
     drop(db);
     let missing = builder(&crashed).open("/db").unwrap_err();
-    assert!(matches!(missing, Error::EncryptionKeyMissing { ref path } if path == Path::new("/db")));
+    assert!(matches!(missing, Error::EncryptionKeyMissing { ref path, .. } if path == Path::new("/db")));
     assert!(missing.to_string().contains("/db") && missing.to_string().contains("--key-file"), "{missing}");
     let wrong = builder(&crashed).encryption_key(&[8; 32]).open("/db").unwrap_err();
-    assert!(matches!(wrong, Error::WrongEncryptionKey { ref path } if path == Path::new("/db")), "{wrong}");
+    assert!(
+        matches!(wrong, Error::WrongEncryptionKey { ref path, .. } if path == Path::new("/db")),
+        "{wrong}"
+    );
     let reader = encrypted(&crashed).read_only(true).open("/db").unwrap();
     assert_rows(&reader, 200);
     drop(reader);
