@@ -300,6 +300,8 @@ fn a_restore_of_a_damaged_backup_leaves_nothing_that_opens() {
         let restored = Restore::new().builder(on(&fs)).from_reader(&damaged[..], "copy");
         let error = restored.expect_err("is damaged");
         assert!(is_refusal(&error), "{error:?}");
+        let is_marker = |file: &std::path::PathBuf| file.ends_with("copy/RESTORING");
+        assert!(fs.files().iter().all(is_marker), "files that take space: {:?}", fs.files());
         for builder in [on(&fs), on(&fs).read_only(true)] {
             match builder.create(false).open("copy") {
                 Err(Error::RestoreUnfinished { .. }) => refused += 1,

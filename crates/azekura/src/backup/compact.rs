@@ -9,13 +9,13 @@ use azekura_buffer::PageFile;
 use azekura_io::{Fs, OpenOptions};
 
 use super::format::BLOCK_BYTES;
-use super::restore::{begin, finish};
+use super::restore::{begin, finish, free_space};
 use super::{BackupProgress, Callback};
 use crate::control::CONTROL_NAME;
 use crate::encryption::{EncryptionKey, KeySource};
 use crate::interrupt::check_interrupt;
 use crate::restart::WAL_DIR;
-use crate::{Database, Durability, Error};
+use crate::{Builder, Database, Durability, Error, Snapshot};
 
 /// Contents and sizes of a [compacted](Database::compact_into) store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -169,7 +169,17 @@ impl<'a> Compaction<'a> {
         let mut report =
             CompactReport { bytes_before: file_bytes(&*source_fs, db.path())?, ..CompactReport::default() };
         let _running = begin(&*fs, to)?;
-        let new = builder.open(to)?;
+        let seen = self.fill(&builder, &snapshot, to).inspect_err(|_| free_space(&*fs, to))?;
+        finish(&*fs, to)?;
+        (report.tables, report.rows, report.row_bytes) = (seen.tables, seen.rows, seen.bytes);
+        report.bytes_after = file_bytes(&*fs, to)?;
+        Ok(report)
+    }
+
+    /// Creates the store, copies all rows to it and closes it; returns the numbers of copied tables, rows and
+    /// bytes.
+    fn fill(&mut self, builder: &Builder, snapshot: &Snapshot, to: &Path) -> Result<BackupProgress, Error> {
+        let (db, new) = (self.db, builder.clone().open(to)?);
         let mut seen = BackupProgress::default();
         for (table, tree) in snapshot.tables_and_trees()? {
             let mut leaves = snapshot.leaves(&table.name, tree)?;
@@ -207,10 +217,7 @@ impl<'a> Compaction<'a> {
         self.progress.iter_mut().for_each(|progress| progress(&seen));
         snapshot.wait_durable()?;
         new.close()?;
-        finish(&*fs, to)?;
-        (report.tables, report.rows, report.row_bytes) = (seen.tables, seen.rows, seen.bytes);
-        report.bytes_after = file_bytes(&*fs, to)?;
-        Ok(report)
+        Ok(seen)
     }
 }
 

@@ -17,6 +17,7 @@ use crate::archive::{self, Replay};
 use crate::encryption::KeySource;
 use crate::interrupt::check_interrupt;
 use crate::location::refuse_empty;
+use crate::restart::WAL_DIR;
 use crate::{Builder, CommitTime, Database, Durability, Error, TableDefinition, TableInfo};
 
 /// Name of a file that marks a store as being restored (RESTORE-1).
@@ -61,7 +62,8 @@ pub struct RestoreReport {
 ///
 /// A restore is atomic: the new store opens only after the restore has finished. If a restore fails or is
 /// killed, the directory holds the file `RESTORING` and every opening is refused with
-/// [`Error::RestoreUnfinished`]; delete the directory and restore again. Until the restore ends, every
+/// [`Error::RestoreUnfinished`]; delete the directory and restore again. A restore that returns an error has
+/// removed the other files, so they take no disk space. Until the restore ends, every
 /// opening is refused with [`Error::RestoreRunning`].
 #[derive(Default)]
 pub struct Restore<'a> {
@@ -245,8 +247,35 @@ impl<'a> Restore<'a> {
         builder.check_cache(page_size)?;
         let fs = builder.mode_fs();
         let _running = begin(&*fs, to)?;
+        let filled = self.fill(&builder, &mut rows, header, to);
+        let (commit_time, replayed_transactions) = filled.inspect_err(|_| free_space(&*fs, to))?;
+        finish(&*fs, to)?;
+        let backup = BackupReport {
+            tables: rows.tables,
+            rows: rows.rows,
+            bytes: rows.bytes(),
+            is_incremental: header.base_id != 0,
+        };
+        Ok(RestoreReport {
+            backup,
+            backup_time_ms: header.time_ms,
+            commit_time,
+            replayed_transactions,
+            is_verified: self.verify,
+        })
+    }
+
+    /// Creates the store, stores all rows in it and closes it. Returns the time of its last commit, if known,
+    /// and the number of transactions replayed from the archive.
+    fn fill(
+        &mut self,
+        builder: &Builder,
+        rows: &mut Rows<'_>,
+        header: Header,
+        to: &Path,
+    ) -> Result<(Option<CommitTime>, u64), Error> {
         let db = builder.clone().read_only(false).open(to)?;
-        let sums = load(&db, &mut rows, &mut self.progress)?;
+        let sums = load(&db, rows, &mut self.progress)?;
         if self.verify {
             compare(&db, &sums)?;
         }
@@ -270,22 +299,9 @@ impl<'a> Restore<'a> {
         db.close()?;
         drop(db);
         if self.verify {
-            check(&builder.read_only(true).open(to)?)?;
+            check(&builder.clone().read_only(true).open(to)?)?;
         }
-        finish(&*fs, to)?;
-        let backup = BackupReport {
-            tables: rows.tables,
-            rows: rows.rows,
-            bytes: rows.bytes(),
-            is_incremental: header.base_id != 0,
-        };
-        Ok(RestoreReport {
-            backup,
-            backup_time_ms: header.time_ms,
-            commit_time,
-            replayed_transactions,
-            is_verified: self.verify,
-        })
+        Ok((commit_time, replayed_transactions))
     }
 
     /// Opens the bases that were set by the caller.
@@ -371,6 +387,20 @@ pub(super) fn finish(fs: &dyn Fs, to: &Path) -> Result<(), Error> {
     let marker = to.join(RESTORING_NAME);
     fs.remove_file(&marker).map_err(|e| Error::io("remove", &marker, e))?;
     fs.sync_dir(to).map_err(|e| Error::io("sync", to, e))
+}
+
+/// Frees the disk space of a store that a failed restore or compaction has closed: removes the files of its
+/// directory, which was empty before, except `RESTORING` (RESTORE-1). Best effort, because the caller returns
+/// the first error.
+pub(super) fn free_space(fs: &dyn Fs, store: &Path) {
+    let log = store.join(WAL_DIR);
+    let streams = fs.list_dir(&log).unwrap_or_default().into_iter().map(|name| log.join(name));
+    for dir in streams.chain([store.to_path_buf()]) {
+        let names = fs.list_dir(&dir).unwrap_or_default();
+        for name in names.iter().filter(|name| *name != RESTORING_NAME) {
+            let _ = fs.remove_file(&dir.join(name)); // fails for directories
+        }
+    }
 }
 
 /// Digest and row count of a table that was loaded.
