@@ -104,8 +104,12 @@ impl PageStore for FarTier {
         self.disk.has_failed()
     }
 
-    fn make_room(&self, id: PageId) -> Result<(), StoreError> {
-        self.disk.make_room(id)
+    fn make_room(&self, first: PageId, count: u32) -> Result<(), StoreError> {
+        self.disk.make_room(first, count)
+    }
+
+    fn release(&self, first: PageId, count: u32) -> Result<bool, StoreError> {
+        self.disk.release(first, count)
     }
 
     fn sync_for_checkpoint(&self) -> Result<u64, StoreError> {

@@ -80,6 +80,7 @@
 //! | `area` | format of the double-write area |
 //! | `handle` | the descriptor of a slot |
 //! | `head` | format of the page file's head |
+//! | `holes` | disk space of free pages, given back and allocated again |
 //! | `in_place` | writes without copies in the double-write area |
 //! | `ledger` | the owners of the slots, the batches that a sync has covered, the first failure |
 //! | `lsn_map` | a lower bound of each page's LSN, to detect older images of pages |
@@ -92,6 +93,7 @@
 mod area;
 mod handle;
 mod head;
+mod holes;
 mod in_place;
 mod ledger;
 mod lsn_map;
@@ -178,6 +180,8 @@ pub struct PageFile {
     /// `growing`, and read by all calls.
     len: AtomicU64,
     growing: Mutex<()>,
+    /// Pages from this one on are not in holes (`holes`).
+    hole_end: AtomicU64,
     /// See [`PageFile::filled_once`].
     grows_tightly: bool,
     repairing: Mutex<()>,
@@ -392,8 +396,12 @@ impl PageStore for PageFile {
         Ok(last)
     }
 
-    fn make_room(&self, id: PageId) -> Result<(), StoreError> {
-        self.make_room_for(id)
+    fn make_room(&self, first: PageId, count: u32) -> Result<(), StoreError> {
+        self.make_room_for(first, count)
+    }
+
+    fn release(&self, first: PageId, count: u32) -> Result<bool, StoreError> {
+        self.make_hole(first, count)
     }
 
     fn has_failed(&self) -> bool {

@@ -254,14 +254,22 @@ impl BufferPool {
         Ok(guard.exclusive())
     }
 
-    /// Guarantees that this page, and all pages before it, can be written later even if the disk is full by
-    /// then.
+    /// Guarantees that these pages can be written later even if the disk is full by then.
     ///
     /// # Errors
     ///
     /// [`WriteError::Store`]: there is no space now; nothing was changed.
-    pub fn make_room(&self, page_id: PageId) -> Result<(), WriteError> {
-        Ok(self.store.make_room(page_id)?)
+    pub fn make_room(&self, first: PageId, count: u32) -> Result<(), WriteError> {
+        Ok(self.store.make_room(first, count)?)
+    }
+
+    /// Gives the disk space of free pages back: see [`PageStore::release`](crate::PageStore::release).
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Store`].
+    pub fn release(&self, first: PageId, count: u32) -> Result<bool, WriteError> {
+        Ok(self.store.release(first, count)?)
     }
 
     /// Returns `true` if the store has failed and writes no more pages: changed pages stay in the pool until

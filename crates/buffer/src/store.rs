@@ -122,15 +122,27 @@ pub trait PageStore: Send + Sync + fmt::Debug {
     /// repeated: the state of the affected writes stays unknown (W10).
     fn sync(&self) -> Result<(), StoreError>;
 
-    /// Guarantees that this page, and all pages before it, can be written later even if the disk is full by
-    /// then.
+    /// Guarantees that these pages can be written later even if the disk is full by then. The same holds for
+    /// all pages before them, except pages that were released since their last write or call of this function.
     ///
     /// # Errors
     ///
     /// [`StoreError::Io`]: there is no space now; nothing was changed.
-    fn make_room(&self, id: PageId) -> Result<(), StoreError> {
-        let _ = id;
+    fn make_room(&self, first: PageId, count: u32) -> Result<(), StoreError> {
+        let _ = (first, count);
         Ok(())
+    }
+
+    /// Gives the disk space of these pages back; returns `false` if the store cannot do this (the default).
+    /// The pages are in no use: their content is lost, and [`PageStore::make_room`] is called before they are
+    /// used again. After a crash, each of them has its old content, zeroes, or a mixture.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`]: some of the space may not have been given back.
+    fn release(&self, first: PageId, count: u32) -> Result<bool, StoreError> {
+        let _ = (first, count);
+        Ok(false)
     }
 
     /// Returns `true` if a write or a sync failed, after which the store writes no more pages. Costs one

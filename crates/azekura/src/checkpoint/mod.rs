@@ -17,6 +17,7 @@
 mod bound;
 mod carry;
 mod checkpointer;
+mod release;
 mod undo_pace;
 
 use std::time::Duration;

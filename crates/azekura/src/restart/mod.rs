@@ -432,7 +432,7 @@ impl<'a> Restart<'a> {
             let (control, store) = (Arc::clone(&self.control), Arc::clone(&self.store));
             let (fs, path) = (Arc::clone(&self.options.fs), self.path.to_path_buf());
             move || {
-                store.make_room(CATALOG.root).map_err(|error| io_error(&error))?;
+                store.make_room(CATALOG.root, 1).map_err(|error| io_error(&error))?;
                 let mut control = control.lock();
                 let mut next = control.current().clone();
                 next.incarnation = incarnation;

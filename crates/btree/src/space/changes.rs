@@ -1,4 +1,5 @@
-//! Records the pages that are allocated or freed while a check of the whole store runs.
+//! Records the pages that are allocated or freed while a check of the whole store runs, or while a release of
+//! free pages waits for a checkpoint.
 
 use std::collections::HashMap;
 
@@ -39,8 +40,8 @@ impl Changes {
 
 /// A recording of the pages that are allocated and freed, which ends with its drop.
 ///
-/// A change is recorded if the checker latched the changed page before: that latch orders the start of the
-/// recording before the change.
+/// A change is recorded if the recording thread latched the changed page before: that latch orders the start
+/// of the recording before the change.
 #[derive(Debug)]
 pub(crate) struct Recording<'s> {
     space: &'s Space,
@@ -68,6 +69,12 @@ impl Recording<'_> {
         let is_set =
             |bits: &Vec<u64>| bits.get((bit / 64) as usize).is_some_and(|w| w >> (bit % 64) & 1 == 1);
         self.of(|changes| changes.pages.get(&map).is_some_and(is_set)).unwrap_or(false)
+    }
+
+    /// Returns one bit for each page of a group, lowest first: set if the page was allocated or freed. Bits
+    /// that are not there are clear.
+    pub(crate) fn changed_bits(&self, map: PageId) -> Vec<u64> {
+        self.of(|changes| changes.pages.get(&map).cloned()).flatten().unwrap_or_default()
     }
 
     /// Returns `true` if any page was allocated or freed.

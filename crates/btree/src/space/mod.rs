@@ -9,6 +9,7 @@
 
 mod changes;
 mod map;
+mod release;
 
 use azekura_base::page::PageType;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,6 +18,7 @@ use azekura_buffer::{BufferPool, ExclusiveGuard, FixError, StoreError};
 use azekura_wal::LogBufferId;
 
 pub(crate) use changes::Recording;
+pub use release::FreeSpace;
 pub(crate) use map::{check_clear, check_make, check_next, check_set, clear, make, set, set_next};
 pub use map::{group_pages, has_next, is_used, map_of};
 
@@ -33,6 +35,8 @@ pub(crate) struct Space {
     hint: AtomicU64,
     /// LSN of the newest record that freed a page since the store was opened; 0 for none.
     last_freed: AtomicU64,
+    /// The value of `last_freed` up to which the space of free pages was given back; `u64::MAX` for none.
+    released: AtomicU64,
     recordings: changes::Recordings,
 }
 
@@ -69,7 +73,7 @@ pub(crate) fn find_pages(env: &Env, log_buffer: LogBufferId, want: u32) -> Resul
         let (next, end) = (map_id.0 + group, group.min(space.max_pages - map_id.0) as u32);
         if let Some((bit, count)) = map::find_run(map.words(), bit, end, want) {
             let first = map_id.0 + u64::from(bit);
-            env.pool().make_room(PageId(first + u64::from(count) - 1))?;
+            env.pool().make_room(PageId(first), count)?;
             // The hint does not move past a hole. It stays in a group that has a map.
             if want == 1 || first == from {
                 space.advance(from, (first + u64::from(count)).min(next - 1));
@@ -92,7 +96,7 @@ fn make_next(
     map: ExclusiveGuard<'_>,
     next: PageId,
 ) -> Result<(), TreeError> {
-    env.pool().make_room(next)?;
+    env.pool().make_room(next, 1)?;
     let mut guards = [map, fix_unwritten(env.pool(), next)?];
     let ops = [(0, PageOp::SpaceNext), (1, PageOp::SpaceMake { used: 0 })];
     env.apply_logged(log_buffer, &Head::System, &mut guards, &ops).map(drop)
@@ -121,6 +125,7 @@ impl Space {
             max_pages,
             hint: AtomicU64::new(0),
             last_freed: AtomicU64::new(0),
+            released: AtomicU64::new(u64::MAX),
             recordings: changes::Recordings::default(),
         }
     }

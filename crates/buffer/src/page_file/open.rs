@@ -176,6 +176,7 @@ impl PageFile {
             has_failed: AtomicBool::new(false),
             len: AtomicU64::new(len),
             growing: Mutex::new(()),
+            hole_end: AtomicU64::new(len / page_size as u64),
             grows_tightly: false,
             repairing: Mutex::new(()),
             cipher: None,

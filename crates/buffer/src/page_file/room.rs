@@ -93,10 +93,11 @@ impl PageFile {
         Ok(())
     }
 
-    /// Reserves space before the log accepts a change. Afterward the page file contains this page, and the
+    /// Reserves space before the log accepts a change. Afterward the page file contains these pages, and the
     /// area has space for some pages, so that all accepted changes can be written to a full disk.
-    pub(super) fn make_room_for(&self, id: PageId) -> Result<(), StoreError> {
-        self.grow_to_hold(id)?;
+    pub(super) fn make_room_for(&self, first: PageId, count: u32) -> Result<(), StoreError> {
+        self.grow_to_hold(PageId(first.0 + u64::from(count).saturating_sub(1)))?;
+        self.fill_holes(first, count)?;
         let count = ROOM_PAGES.min(self.area.shape.pages_per_slot as usize);
         self.grow_area(0, count)
     }
