@@ -276,3 +276,18 @@ fn a_power_loss_at_any_io_loses_no_row_beside_released_pages() {
         cut += 1;
     }
 }
+
+/// Each removed row has a record with its old value, for the undo (decision 066).
+#[test]
+fn a_removed_row_costs_one_record_with_its_value() {
+    const COUNT: u64 = 5_000;
+    let db = Database::builder().background(false).open_in_memory().unwrap();
+    db.transact(|tx| (0..COUNT).try_for_each(|key| tx.table(&ROWS)?.insert(&key, &[1; 100][..]))).unwrap();
+    let before = db.stats().log;
+    assert_eq!(remove(&db, 0..COUNT), COUNT);
+    let after = db.stats().log;
+    let (records, bytes) = (after.records - before.records, after.record_bytes - before.record_bytes);
+    println!("{records} records and {bytes} bytes for {COUNT} rows of 108 bytes");
+    assert!((COUNT..COUNT * 21 / 20).contains(&records), "{records}");
+    assert!(bytes < COUNT * (108 + 30), "{bytes}");
+}
