@@ -14,9 +14,10 @@ fn invalid(text: impl Into<String>) -> Error {
 ///
 /// A part of the string is not a pair, or `set` returned an error.
 pub(crate) fn each(text: &str, mut set: impl FnMut(&str, &str) -> Result<(), Error>) -> Result<(), Error> {
-    for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+    for (pair, number) in text.split(',').map(str::trim).zip(1..).filter(|(pair, _)| !pair.is_empty()) {
+        // The text may be a part of a key, so the message does not contain it.
         let Some((name, value)) = pair.split_once('=') else {
-            return Err(invalid(format!("option {pair:?} has no value; write name=value")));
+            return Err(invalid(format!("option {number} has no value; write name=value")));
         };
         set(name.trim(), value.trim())?;
     }
@@ -103,6 +104,10 @@ mod tests {
         for wrong in ["", "0a", &"+1".repeat(32), &"é".repeat(32)] {
             let error = builder(&format!("encryption_key={wrong}")).expect_err(wrong).to_string();
             assert!(error.contains("64 hexadecimal digits"), "{error}");
+        }
+        for wrong in ["cache_bytes=33554432,encryption_key:0af9", "encryption_key=00,0af9"] {
+            let error = builder(wrong).expect_err(wrong).to_string();
+            assert!(!error.contains("0af9"), "{error}");
         }
         for (wrong, named) in [
             ("color=red", "color"),
