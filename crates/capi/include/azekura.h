@@ -128,6 +128,12 @@ typedef struct azk_slice {
 typedef void (*azk_progress)(uint64_t rows, uint64_t bytes, void *context);
 
 /*
+ A function that writes the 32 bytes of the key with this id to `key`, and returns 0. Another number is an
+ error, which the message of the failed call contains.
+ */
+typedef int (*azk_key_source)(const char *id, uint8_t *key, void *context);
+
+/*
  A function that `azk_retry` runs with a transaction. To commit, the function returns `AZK_OK`. Otherwise
  it returns the status of the failed call, and stores the error of that call in `error`. The function does
  not end the transaction.
@@ -372,6 +378,37 @@ enum azk_status azk_next(struct azk_cursor *cursor,
  CAPI-1 holds.
  */
 void azk_cursor_close(struct azk_cursor *cursor);
+
+/*
+ Opens a store as `azk_open` does, with the key that `source` returns. An existing store asks for the key
+ with the id in its files, a new store for `id`, which has at most 512 bytes. `source` is called only
+ during this call.
+
+ # Safety
+
+ CAPI-2 holds; `source` may be called with `context` during this call.
+ */
+enum azk_status azk_open_with_key_source(const char *path,
+                                         const char *options,
+                                         const char *id,
+                                         azk_key_source source,
+                                         void *context,
+                                         struct azk_db **db,
+                                         struct azk_error **error);
+
+/*
+ Replaces the key of an encrypted store by the 32 bytes at `key`. Later openings need the new key, and ask
+ a key source for `id`, which may be null. The data key of the store stays the same. On an error the old key
+ is still needed, and the call may be repeated.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold; `key` has 32 readable bytes.
+ */
+enum azk_status azk_change_encryption_key(struct azk_db *db,
+                                          const uint8_t *key,
+                                          const char *id,
+                                          struct azk_error **error);
 
 /*
  Declares that another thread may continue and end a transaction. Without this declaration, a call fails

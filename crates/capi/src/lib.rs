@@ -514,9 +514,11 @@ unsafe fn free<T>(pointer: *mut T) {
 
 mod copy;
 mod cursor;
+mod keys;
 mod transactions;
 pub use copy::{azk_backup, azk_error_free, azk_error_message, azk_error_status, azk_restore};
 pub use cursor::{azk_cursor_close, azk_next, azk_range, azk_snapshot_range};
+pub use keys::{azk_change_encryption_key, azk_key_source, azk_open_with_key_source};
 pub use transactions::{
     azk_begin_with, azk_body, azk_checkpoint, azk_commit_async, azk_detach_from_thread, azk_drop_table,
     azk_get_for_update, azk_retry, azk_rollback_to, azk_savepoint, azk_savepoint_free, azk_savepoint_set,

@@ -1,12 +1,13 @@
 //! Tests of calls with wrong arguments.
 
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::ptr;
 
 use azekura_c::{
-    azk_abort, azk_backup, azk_begin, azk_close, azk_cursor_close, azk_error, azk_error_free,
-    azk_error_message, azk_get, azk_next, azk_open, azk_put, azk_range, azk_restore, azk_slice, azk_status,
+    azk_abort, azk_backup, azk_begin, azk_change_encryption_key, azk_close, azk_cursor_close, azk_error,
+    azk_error_free, azk_error_message, azk_get, azk_next, azk_open, azk_open_with_key_source, azk_put,
+    azk_range, azk_restore, azk_slice, azk_status,
 };
 
 const OK: azk_status = azk_status::AZK_OK;
@@ -95,6 +96,54 @@ fn a_length_that_was_negative_is_refused() {
         }
         assert_eq!(azk_abort(tx, ptr::null_mut()), OK);
         assert_eq!(azk_close(db, ptr::null_mut()), OK);
+    }
+}
+
+/// Returns the key with this id: 32 times its first byte. There is no key "0".
+unsafe extern "C" fn key_of(id: *const c_char, key: *mut u8, calls: *mut c_void) -> c_int {
+    // SAFETY: the library passes a string, space for 32 bytes, and the context of the test.
+    unsafe {
+        *calls.cast::<u32>() += 1;
+        let first = CStr::from_ptr(id).to_bytes()[0];
+        key.write_bytes(first, 32);
+        c_int::from(first == b'0') * 7
+    }
+}
+
+#[test]
+fn a_key_source_is_called_with_the_id_in_the_store() {
+    let scratch = tempfile::tempdir().expect("is made");
+    let path = scratch.path().join("db").to_str().map(CString::new).expect("UTF-8").expect("no zero byte");
+    let (mut db, mut error, none, mut calls) = (ptr::null_mut(), ptr::null_mut(), ptr::null(), 0_u32);
+    let context = (&raw mut calls).cast::<c_void>();
+    // SAFETY: CAPI-1, CAPI-2: the handles are those of the calls before; `key_of` gets its context.
+    unsafe {
+        let (path, error) = (path.as_ptr(), &raw mut error);
+        let id = c"0".as_ptr();
+        let status = azk_open_with_key_source(path, none, id, Some(key_of), context, &raw mut db, error);
+        assert_eq!(status, azk_status::AZK_OTHER);
+        let message = CStr::from_ptr(azk_error_message(*error)).to_str().expect("UTF-8").to_owned();
+        assert!(message.contains("the key \"0\"") && message.contains("returned 7"), "{message}");
+        azk_error_free(*error);
+        *error = ptr::null_mut();
+        let status = azk_open_with_key_source(path, none, id, None, context, &raw mut db, ptr::null_mut());
+        assert_eq!(status, azk_status::AZK_INVALID);
+        let id = c"1".as_ptr();
+        let status = azk_open_with_key_source(path, none, id, Some(key_of), context, &raw mut db, error);
+        assert_eq!(status, OK);
+        assert_eq!(azk_change_encryption_key(db, [b'2'; 32].as_ptr(), c"2".as_ptr(), error), OK);
+        assert_eq!(
+            azk_change_encryption_key(db, ptr::null(), none, ptr::null_mut()),
+            azk_status::AZK_INVALID
+        );
+        assert_eq!(azk_close(db, error), OK);
+        let before = context.cast::<u32>().read();
+        let status = azk_open_with_key_source(path, none, none, Some(key_of), context, &raw mut db, error);
+        assert_eq!((status, context.cast::<u32>().read()), (OK, before + 1));
+        assert_eq!(azk_close(db, error), OK);
+        let key = CString::new(format!("encryption_key={}", "32".repeat(32))).expect("no zero byte");
+        assert_eq!(azk_open(path, key.as_ptr(), &raw mut db, error), OK); // '2' is 0x32
+        assert_eq!(azk_close(db, error), OK);
     }
 }
 
