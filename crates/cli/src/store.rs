@@ -6,7 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use azekura::{Builder, Database, Error, Snapshot, SnapshotTable, Table, TableDefinition, Transaction};
+use azekura::{
+    Builder, Database, EncryptionKey, Error, Snapshot, SnapshotTable, Table, TableDefinition, Transaction,
+};
 
 use crate::UsageError;
 use crate::arguments::StoreArguments;
@@ -118,6 +120,11 @@ pub(crate) fn read_key(file: &Path) -> Result<[u8; 32]> {
             file.display()
         )
     })
+}
+
+/// Reads a key from a file, and gives it this id.
+pub(crate) fn read_named_key(file: &Path, id: Option<&str>) -> Result<EncryptionKey> {
+    Ok(EncryptionKey::with_id(id.unwrap_or_default(), &read_key(file)?))
 }
 
 /// A table of bytes.

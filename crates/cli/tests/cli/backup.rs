@@ -269,6 +269,14 @@ fn an_encrypted_store_needs_its_key_file_for_each_command() {
     assert_eq!(Run::in_dir(&scratch, &["change-key", "db", "--new-key-file", &new]).code, 2);
     let dump = |db: &str, key: &str| Run::in_dir(&scratch, &["dump", db, "t", "--key-file", key]).well();
     let whole = dump("db", &new);
+    let copy = |more: &[&str]| {
+        Run::in_dir(&scratch, &[&["compact", "db", "anew", "--key-file", &new], more].concat())
+    };
+    assert_eq!(copy(&["--new-key-id", "office"]).code, 2);
+    copy(&["--new-key-file", &old, "--new-key-id", "office"]).well();
+    assert_eq!(dump("anew", &old), whole);
+    let run = Run::in_dir(&scratch, &["dump", "anew", "t", "--key-file", &new]);
+    assert!(run.code == 1 && run.stderr.contains("the key \"office\""), "{run:?}");
     assert!(
         whole.lines().count() == 500 && [dump("new", &old), dump("small", &old)] == [whole.clone(), whole]
     );
