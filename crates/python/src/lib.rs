@@ -3,8 +3,9 @@
 //! - **PY-1** Each call into the store runs without the GIL, so a thread that waits for a lock, the log or a
 //!   page blocks no other Python thread.
 //! - **PY-2** No Python code runs inside a call of the store, except the progress function of a backup, the
-//!   codec of a row that is removed, and signal handlers. These acquire the GIL themselves, and hold no
-//!   latch. They do not run while the interpreter ends: acquiring the GIL would then panic.
+//!   key function of an opening, the codec of a row that is removed, and signal handlers. These acquire the
+//!   GIL themselves, and hold no latch. They do not run while the interpreter ends: acquiring the GIL would
+//!   then panic.
 //! - **PY-3** No class needs the GIL: the classes are frozen and `Sync`, except `Rows`, which one thread at a
 //!   time borrows; a second thread gets an exception. No Python code runs while a mutex is locked that
 //!   another thread waits for, so free-threaded Python can stop all threads for its garbage collector.
@@ -23,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use azekura::{Durability, Restore};
+use azekura::{Durability, EncryptionKey, Restore};
 use pyo3::exceptions::{PyException, PyImportError, PyTypeError};
 use pyo3::prelude::*;
 
@@ -42,15 +43,18 @@ const MOST_RUNS: u32 = 10_000;
 /// than `transaction_timeout` rolls it back; a call that waits for a lock for longer than `lock_timeout`
 /// fails with `Conflict`; `close` writes pages for `close_time`, and the next opening recovers the others.
 /// With `create=False` the store must exist. `page_size` counts only for a new store. `encryption_key` has
-/// 32 bytes.
+/// 32 bytes, or it is a function that returns the bytes of the key with an id: the id in the files of the
+/// store, or `encryption_key_id` for a new store.
 #[pyfunction]
 #[pyo3(
     signature = (
         path, *, create=true, read_only=false, cache_bytes=None, page_size=None,
-        transaction_timeout=Some(60.0), lock_timeout=None, close_time=None, encryption_key=None
+        transaction_timeout=Some(60.0), lock_timeout=None, close_time=None, encryption_key=None,
+        encryption_key_id=""
     ),
     text_signature = "(path, *, create=True, read_only=False, cache_bytes=None, page_size=None, \
-                      transaction_timeout=60.0, lock_timeout=None, close_time=None, encryption_key=None)"
+                      transaction_timeout=60.0, lock_timeout=None, close_time=None, encryption_key=None, \
+                      encryption_key_id='')"
 )]
 #[expect(clippy::too_many_arguments, reason = "they are named arguments in Python")]
 fn open(
@@ -63,7 +67,8 @@ fn open(
     transaction_timeout: Option<f64>,
     lock_timeout: Option<f64>,
     close_time: Option<f64>,
-    encryption_key: Option<[u8; 32]>,
+    encryption_key: Option<&Bound<'_, PyAny>>,
+    encryption_key_id: &str,
 ) -> PyResult<Database> {
     let mut builder = builder().create(create).read_only(read_only);
     if let Some(limit) = transaction_timeout {
@@ -83,9 +88,7 @@ fn open(
     if let Some(bytes) = page_size {
         builder = builder.page_size(bytes);
     }
-    if let Some(key) = encryption_key {
-        builder = builder.encryption_key(&key);
-    }
+    builder = with_key(builder, encryption_key, encryption_key_id)?;
     Ok(Database::new(without_gil(py, || builder.open(path))?))
 }
 
@@ -98,6 +101,24 @@ fn in_memory(py: Python<'_>) -> PyResult<Database> {
 /// Returns the settings of each store: signal handlers run while a call waits.
 fn builder() -> azekura::Builder {
     azekura::Database::builder().interrupt(signals::is_raised)
+}
+
+/// Sets the key of an encrypted store: 32 bytes, or a function that returns the key with an id.
+fn with_key(
+    builder: azekura::Builder,
+    key: Option<&Bound<'_, PyAny>>,
+    id: &str,
+) -> PyResult<azekura::Builder> {
+    let Some(key) = key else { return Ok(builder) };
+    if !key.is_callable() {
+        return Ok(builder.encryption_key(EncryptionKey::with_id(id, &key.extract()?)));
+    }
+    let function = key.clone().unbind();
+    Ok(builder.encryption_key_source(id, move |id| {
+        let ends = || Err(Invalid::new_err("the interpreter ends"));
+        Python::try_attach(|py| function.call1(py, (id,))?.bind(py).extract::<[u8; 32]>())
+            .unwrap_or_else(ends)
+    }))
 }
 
 /// Returns a path that was given as text, as bytes, or as an object with `__fspath__`. An empty path is
@@ -131,20 +152,19 @@ fn report<'py>(py: Python<'py>, report: &impl serde::Serialize) -> PyResult<Boun
 }
 
 /// Creates a new store at `path` from the backup in directory `source`; returns the number of its rows. The
-/// backup of an encrypted store needs its `encryption_key`, which the new store has, too.
+/// backup of an encrypted store needs its `encryption_key`, which the new store has, too. The id
+/// of its key is `encryption_key_id`, or that of the backup.
 #[pyfunction]
-#[pyo3(signature = (source, path, *, verify=false, encryption_key=None))]
+#[pyo3(signature = (source, path, *, verify=false, encryption_key=None, encryption_key_id=""))]
 fn restore(
     py: Python<'_>,
     #[pyo3(from_py_with = path_of)] source: PathBuf,
     #[pyo3(from_py_with = path_of)] path: PathBuf,
     verify: bool,
-    encryption_key: Option<[u8; 32]>,
+    encryption_key: Option<&Bound<'_, PyAny>>,
+    encryption_key_id: &str,
 ) -> PyResult<u64> {
-    let mut builder = builder();
-    if let Some(key) = encryption_key {
-        builder = builder.encryption_key(&key);
-    }
+    let builder = with_key(builder(), encryption_key, encryption_key_id)?;
     without_gil(py, || {
         let restore = Restore::new().builder(builder).verify(verify);
         Ok(restore.from_directory(source, path)?.backup.rows)
@@ -325,6 +345,14 @@ impl Database {
     /// rows.
     fn compact_into(&self, py: Python<'_>, #[pyo3(from_py_with = path_of)] to: PathBuf) -> PyResult<u64> {
         without_gil(py, || Ok(self.db.compact_into(to)?.rows))
+    }
+
+    /// Replaces the key of an encrypted store by 32 other bytes. Later openings need the new key, and call a
+    /// function that was given as the key with `id`.
+    #[pyo3(signature = (key, *, id=""))]
+    fn change_encryption_key(&self, py: Python<'_>, key: [u8; 32], id: &str) -> PyResult<()> {
+        let key = EncryptionKey::with_id(id, &key);
+        without_gil(py, || self.db.change_encryption_key(key))
     }
 
     /// Writes changed pages to the disk, so that a later opening has less to recover.

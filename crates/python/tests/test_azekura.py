@@ -223,6 +223,30 @@ def test_the_backup_of_an_encrypted_store_is_restored_with_its_key(tmp_path):
         assert dict(copy.table("t")) == {b"a": b"1"}
 
 
+def test_a_function_returns_the_key_with_the_id_in_the_store(tmp_path):
+    path, asked = tmp_path / "secret.azk", []
+
+    def key_of(id):
+        asked.append(id)
+        return {"one": b"1" * 32, "two": b"2" * 32}[id]
+
+    with azekura.open(path, encryption_key=key_of, encryption_key_id="one") as db:
+        db.table("t")[b"a"] = b"1"
+        db.change_encryption_key(key_of("two"), id="two")
+    asked.clear()
+    with azekura.open(path, encryption_key=key_of) as db:
+        assert dict(db.table("t")) == {b"a": b"1"}
+        db.backup(tmp_path / "copy")
+    assert asked == ["two"]
+    with pytest.raises(azekura.Error, match="KeyError"):
+        azekura.open(path, encryption_key=lambda id: {}[id])
+    with pytest.raises(azekura.Invalid, match='give the key "two"'):
+        azekura.open(path, encryption_key=b"1" * 32)
+    azekura.restore(tmp_path / "copy", tmp_path / "new", encryption_key=key_of, encryption_key_id="one")
+    with azekura.open(tmp_path / "new", encryption_key=b"1" * 32) as db:
+        assert dict(db.table("t")) == {b"a": b"1"}
+
+
 def test_errors_have_types(db, tmp_path):
     with pytest.raises(azekura.Invalid):
         azekura.open(tmp_path / "missing", create=False)
