@@ -9,6 +9,8 @@
 //! - **WATCH-4** `FLUSHALL` marks no key. A key that existed at `WATCH` is either absent at `EXEC`, which
 //!   checks that too, or was stored again, and that writer has marked it. A key that was absent at `WATCH` is
 //!   not changed by `FLUSHALL`.
+//! - **WATCH-5** The transaction of `EXEC` does not set its own mark. After a deadlock `EXEC` runs again, and
+//!   the changes that were rolled back must not count as changes of another client.
 //!
 //! So `EXEC` misses no change. If a writer marks a key and then rolls back, `EXEC` replies nil without need,
 //! and the client tries again.
@@ -60,14 +62,16 @@ impl Watches {
         self.count.store(by_key.len(), Relaxed);
     }
 
-    /// Marks `key` as changed for its watchers (WATCH-1).
-    pub(crate) fn touch(&self, key: &[u8]) {
+    /// Marks `key` as changed for its watchers (WATCH-1), except for the writer's own mark (WATCH-5).
+    pub(crate) fn touch(&self, key: &[u8], own: Option<&Changed>) {
         // Relaxed: a registration that matters happened before the caller acquired the key's lock (WATCH-2).
         if self.count.load(Relaxed) == 0 {
             return;
         }
         if let Some(watchers) = self.by_key.lock().get(key) {
-            watchers.iter().for_each(|watcher| watcher.0.store(true, Relaxed));
+            let is_own = |watcher: &&Changed| own.is_some_and(|own| Arc::ptr_eq(&watcher.0, &own.0));
+            let others = watchers.iter().filter(|watcher| !is_own(watcher));
+            others.for_each(|watcher| watcher.0.store(true, Relaxed));
         }
     }
 
@@ -133,12 +137,14 @@ mod tests {
         let (a, b) = (Changed::default(), Changed::default());
         watches.register(b"x", &a);
         watches.register(b"y", &b);
-        watches.touch(b"x");
+        watches.touch(b"x", Some(&a));
+        assert!(!a.is_set());
+        watches.touch(b"x", Some(&b));
         assert!(a.is_set() && !b.is_set());
         watches.forget(b"x", &a);
         watches.forget(b"y", &b);
         assert_eq!(watches.len(), 0);
-        watches.touch(b"y");
+        watches.touch(b"y", None);
         assert!(!b.is_set());
     }
 }

@@ -27,7 +27,7 @@ impl Store {
     /// (WATCH-1).
     fn write(&self) {
         let _lock = self.key.lock();
-        self.watches.touch(b"k");
+        self.watches.touch(b"k", None);
         self.value.fetch_add(1, SeqCst);
     }
 
@@ -43,7 +43,7 @@ impl Store {
         let goes_ahead = !changed.is_set();
         if goes_ahead {
             assert_eq!(self.value.load(SeqCst), read, "a change was missed");
-            self.watches.touch(b"k");
+            self.watches.touch(b"k", Some(&changed));
             self.value.store(read + 1, SeqCst);
         }
         drop(lock);

@@ -19,12 +19,13 @@ mod range;
 mod record;
 mod rows;
 mod source;
+mod tables;
 mod visits;
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::ops::ControlFlow;
 
-use azekura::{Database, Error, Savepoint, Snapshot, Table, TableDefinition, Transaction};
+use azekura::{Error, Savepoint, Snapshot, Table, TableDefinition, Transaction};
 
 pub(crate) use count::{KeyCounts, add as add_to_count, live as live_counts};
 pub(crate) use expiry::remove_expired;
@@ -33,14 +34,16 @@ pub(crate) use range::KeyRange;
 use record::LentRecord;
 pub(crate) use record::{Form, Record, RecordRef};
 pub(crate) use rows::attach;
+pub(crate) use tables::{change_nothing, prepare};
 
 use source::Source;
+use tables::make_tables;
 use visits::Visits;
 
 use crate::cursor::Cursors;
 use crate::error::{CommandError, Failure};
 use crate::resp::Reply;
-use crate::watch::Watches;
+use crate::watch::{Changed, Watches};
 
 pub(crate) const KEYS_TABLE: &str = "redis.keys";
 const EXPIRY_TABLE: &str = "redis.expiry";
@@ -96,6 +99,8 @@ pub(crate) struct Keyspace<'tx> {
     added: Cell<KeyCounts>,
     /// Bytes of the keys and values that were written.
     written: Cell<usize>,
+    /// Mark of the client whose `EXEC` this transaction runs (WATCH-5).
+    own_mark: OnceCell<Changed>,
     visits: Visits,
 }
 
@@ -129,10 +134,8 @@ impl<'tx> Keyspace<'tx> {
         now_ms: u64,
         context: &'tx KeyspaceContext,
     ) -> Result<Self, Error> {
-        let reply_left = Cell::new(context.max_reply_bytes);
         let source = Source::Transaction(tx, tx.table(&KEYS)?);
-        let (added, written, visits) = Default::default();
-        Ok(Self { source, now_ms, context, reply_left, is_read_only: false, added, written, visits })
+        Ok(Self::new(source, now_ms, context, false))
     }
 
     /// Creates the keys of a snapshot. Reads lock nothing, and writes are refused.
@@ -141,10 +144,14 @@ impl<'tx> Keyspace<'tx> {
         now_ms: u64,
         context: &'tx KeyspaceContext,
     ) -> Result<Self, Error> {
-        let reply_left = Cell::new(context.max_reply_bytes);
         let source = Source::Snapshot(snapshot, snapshot.table(&KEYS)?);
-        let (added, written, visits) = Default::default();
-        Ok(Self { source, now_ms, context, reply_left, is_read_only: true, added, written, visits })
+        Ok(Self::new(source, now_ms, context, true))
+    }
+
+    fn new(source: Source<'tx>, now_ms: u64, context: &'tx KeyspaceContext, is_read_only: bool) -> Self {
+        let reply_left = Cell::new(context.max_reply_bytes);
+        let (added, written, own_mark, visits) = Default::default();
+        Self { source, now_ms, context, reply_left, is_read_only, added, written, own_mark, visits }
     }
 
     /// Returns the table of keys, for locks and changes.
@@ -161,6 +168,16 @@ impl<'tx> Keyspace<'tx> {
     pub(crate) fn continued(self, added: KeyCounts) -> Self {
         self.added.set(added);
         self
+    }
+
+    /// Makes the changes of this transaction not set the mark of the client that runs it (WATCH-5).
+    pub(crate) fn leave_unmarked(&self, own: &Changed) {
+        self.own_mark.get_or_init(|| own.clone());
+    }
+
+    /// Marks a key as changed for the clients that watch it (KEY-3).
+    fn touch(&self, key: &[u8]) {
+        self.context.watches.touch(key, self.own_mark.get());
     }
 
     /// Returns the number of records that the transaction has added, less those that it has removed.
@@ -329,7 +346,7 @@ impl<'tx> Keyspace<'tx> {
         form: Form,
     ) -> Result<(), Failure> {
         self.check_value(value)?;
-        self.context.watches.touch(key);
+        self.touch(key);
         let keys = self.table()?;
         record::encoded(value, expiry.ms(), form, |bytes| keys.insert(key, bytes))?;
         self.note_written(key, value);
@@ -348,7 +365,7 @@ impl<'tx> Keyspace<'tx> {
 
     /// Removes the record that [`get_for_update`](Self::get_for_update) found.
     pub(crate) fn remove_existing(&self, key: &[u8], slot: &Slot) -> Result<(), Failure> {
-        self.context.watches.touch(key);
+        self.touch(key);
         let removed = self.table()?.remove(key)?;
         self.note_added(-i64::from(removed.is_some()), 0);
         self.move_row(key, slot.old_expires_ms, None)
@@ -362,7 +379,7 @@ impl<'tx> Keyspace<'tx> {
         let keys = self.table()?;
         let old = record::encoded(value, expiry.ms(), Form::Assigned, |bytes| keys.replace(key, bytes))?;
         // KEY-3: the lock is held since the replacement.
-        self.context.watches.touch(key);
+        self.touch(key);
         self.note_written(key, value);
         self.note_added(i64::from(old.is_none()), 0);
         let old_expires_ms = match old {
@@ -380,7 +397,7 @@ impl<'tx> Keyspace<'tx> {
         }
         self.visits.note();
         let Some(old) = self.table()?.remove(key)? else { return Ok(false) };
-        self.context.watches.touch(key);
+        self.touch(key);
         self.note_added(-1, 0);
         let old = RecordRef::decode(&old)?;
         self.move_row(key, old.expires_ms, None)?;
@@ -471,36 +488,6 @@ pub(crate) fn max_key_bytes(db: &azekura::Database) -> usize {
     db.max_key_bytes().saturating_sub(EXPIRY_BYTES)
 }
 
-/// Prepares the tables before the server starts.
-pub(crate) fn prepare(db: &Database) -> Result<(), Error> {
-    db.transact(make_tables)?;
-    count::prepare(db)
-}
-
-/// Creates missing tables. Otherwise the transaction that adds the first row would create them, and all
-/// clients would wait for the end of that transaction, which may be interactive.
-fn make_tables(tx: &Transaction) -> Result<(), Error> {
-    if !tx.table_exists(KEYS_TABLE)? {
-        let keys = tx.table(&KEYS)?;
-        record::encoded(b"", None, Form::Assigned, |bytes| keys.insert(b"", bytes))?;
-        keys.remove(b"")?;
-    }
-    if !tx.table_exists(EXPIRY_TABLE)? {
-        let (rows, row) = (tx.table(&EXPIRY)?, (0, Vec::new()));
-        rows.insert(&row, &())?;
-        rows.remove(&row)?;
-    }
-    Ok(())
-}
-
-/// Writes to the log, and changes nothing. Waits for no lock.
-pub(crate) fn change_nothing(tx: &Transaction) -> Result<(), Error> {
-    tx.set_nowait(true)?;
-    let (rows, row) = (tx.table(&EXPIRY)?, (0, Vec::new()));
-    rows.insert(&row, &())?;
-    rows.remove(&row).map(drop)
-}
-
 /// The locked record of a key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slot {
@@ -538,6 +525,7 @@ impl Slot {
 
 #[cfg(test)]
 mod tests {
+    use azekura::Database;
     use azekura_base::blocking;
 
     use super::visits::LONG_VISIT;

@@ -125,18 +125,22 @@ impl Session {
             return self.run_queue_in(cluster, queue, seen);
         }
         let writes = queue.commands.iter().any(|(spec, _)| spec.is_write);
-        shared.engine.run(pending, |keys| {
+        let mut replies: Vec<Reply> = Vec::new();
+        let ran = shared.engine.run(pending, |keys| {
+            // A session command cannot be rolled back, so a later attempt uses its reply (`CLIENT KILL`).
+            let mut earlier = std::mem::take(&mut replies).into_iter();
             if !still_as_watched(keys, watched, writes)? {
-                return Ok(Reply::NullArray);
+                return Ok(false);
             }
+            keys.leave_unmarked(watched.changed());
             // At once, so that a long reply makes only the commands after it fail.
             keys.charge(queue.commands.len() * size_of::<Reply>())?;
-            let mut replies = Vec::with_capacity(queue.commands.len());
+            replies.reserve(queue.commands.len());
             for (spec, request) in &queue.commands {
-                let request = request.as_request();
+                let (request, earlier) = (request.as_request(), earlier.next());
                 let done = match spec.run {
-                    Run::Session(command) => self
-                        .plain(command, request)
+                    Run::Session(command) => earlier
+                        .map_or_else(|| self.plain(command, request), Ok)
                         .and_then(|reply| keys.charge(reply.held_bytes()).map(|()| reply))
                         .map_err(Failure::Command),
                     run => run_inside(keys, run, request),
@@ -147,8 +151,9 @@ impl Session {
                     Err(error) => return Err(error),
                 });
             }
-            Ok(Reply::Array(replies))
-        })
+            Ok(true)
+        })?;
+        Ok(if ran { Reply::Array(replies) } else { Reply::NullArray })
     }
 
     /// Runs the queue at the node that has all of its keys.

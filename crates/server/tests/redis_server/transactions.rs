@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::{Client, TestServer, deadlock};
+use azekura::Database;
+
+use crate::support::{Client, TestServer, deadlock, wait_until};
 
 #[test]
 fn a_queue_runs_as_one_and_a_refused_command_leaves_the_others() {
@@ -86,6 +88,28 @@ fn exec_does_nothing_when_a_watched_key_changed() {
         assert_eq!(client.ask("EXEC"), "nil-array", "{change}");
         assert_eq!(client.ask("EXISTS result"), ":0", "{change}");
     }
+}
+
+/// The first attempt of `EXEC` has changed the watched key, and disconnected a client, when it is rolled back
+/// because a lock is not free.
+#[test]
+fn exec_runs_again_after_a_conflict_if_no_other_client_changed_a_watched_key() {
+    let db = Database::builder().lock_timeout(Duration::from_millis(20)).open_in_memory().unwrap();
+    let redis = TestServer::over(db, |_| ());
+    let (mut client, mut holder, mut third) = (redis.client(), redis.client(), redis.client());
+    assert_eq!(client.ask("MSET watched 1 locked 1"), "OK");
+    let kill = third.ask("CLIENT ID").replace(':', "CLIENT KILL ID ");
+    for request in ["AZ.BEGIN", "SET locked 2"] {
+        assert_eq!(holder.ask(request), "OK");
+    }
+    for request in ["WATCH watched", "MULTI", "SET watched 3", &kill, "SET locked 3"] {
+        assert!(matches!(client.ask(request).as_str(), "OK" | "QUEUED"), "{request}");
+    }
+    client.send(&["EXEC"]);
+    wait_until("the first attempt of EXEC is rolled back", || redis.db.stats().locks.timeouts > 0);
+    assert_eq!(holder.ask("AZ.COMMIT"), "OK");
+    assert_eq!(client.reply(), "[OK :1 OK]");
+    assert_eq!(client.ask("MGET watched locked"), "[3 3]");
 }
 
 #[test]
