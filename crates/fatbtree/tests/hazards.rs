@@ -108,6 +108,7 @@ fn a_leaf_too_large_for_a_message_is_split_and_the_part_with_the_key_moves() {
         }
     });
     let lows = |pe| cluster.running(pe).leaves().into_iter().map(|leaf| leaf.range.low).collect::<Vec<_>>();
+    assert!(cluster.executor().run_until(|| lows(SOURCE).len() == 2), "the leaf is split after the answer");
     assert_eq!(lows(SOURCE), [vec![], vec![2_u8]]);
     let mover = Rc::clone(&receiver);
     let request = async move { mover.call(Target::At(vec![3]), Work::Move { to: RECEIVER }).await };

@@ -4,11 +4,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use azekura_fatbtree::sim::{Cluster, ClusterOptions, Executor, Faults, MakeStore};
-use azekura_fatbtree::store::{Change, Disk, Edit, Founding, LeafStore, MemoryStore, Recovered, Weight};
+use azekura_fatbtree::sim::{Cluster, ClusterOptions, Faults};
 use azekura_fatbtree::{
-    Application, Asked, Credentials, Error, Key, KeyRange, MoveError, PeId, Ran, Row, RunError, StoreError,
-    Target, Task, Work,
+    Application, Asked, Credentials, Error, MoveError, PeId, Ran, RunError, Target, Task, Work,
 };
 
 const SOURCE: PeId = PeId(0);
@@ -88,49 +86,6 @@ fn a_leaf_that_cannot_be_split_serves_its_keys_and_is_split_later() {
     assert!(cluster.executor().run_until(|| cluster.running(SOURCE).leaves().len() == 2));
     (1..=13).for_each(|key| assert_eq!(get(&cluster, key).expect("both run"), Some(vec![key])));
     assert_eq!(cluster.verify(), Vec::<String>::new());
-}
-
-/// A store that never ends to count rows.
-struct Uncounted(MemoryStore);
-
-impl LeafStore for Uncounted {
-    fn recover(&self, founding: Founding) -> Task<'_, Result<Recovered, StoreError>> {
-        self.0.recover(founding)
-    }
-
-    fn read(&self, key: Key) -> Task<'_, Result<Option<Vec<u8>>, StoreError>> {
-        self.0.read(key)
-    }
-
-    fn write(&self, key: Key, edit: Edit) -> Task<'_, Result<bool, StoreError>> {
-        self.0.write(key, edit)
-    }
-
-    fn rows(&self, range: KeyRange, limit: usize, reverse: bool) -> Task<'_, Result<Vec<Row>, StoreError>> {
-        self.0.rows(range, limit, reverse)
-    }
-
-    fn max_key_bytes(&self) -> usize {
-        self.0.max_key_bytes()
-    }
-
-    fn weigh(&self, _: KeyRange) -> Task<'_, Result<Weight, StoreError>> {
-        Box::pin(std::future::pending())
-    }
-
-    fn change(&self, change: Change) -> Task<'_, Result<(), StoreError>> {
-        self.0.change(change)
-    }
-}
-
-#[test]
-fn a_write_is_answered_before_the_rows_of_its_leaf_are_counted() {
-    let disk = Disk::default();
-    let make: Box<MakeStore> = Box::new(move |_, _| Rc::new(Uncounted(MemoryStore::new(disk.clone()))));
-    let cluster = Cluster::with(Executor::new(7), ClusterOptions::evenly(1), Some(make), None);
-    cluster.start_all();
-    put(&cluster, 1);
-    assert_eq!(get(&cluster, 1).expect("it runs"), Some(vec![1]));
 }
 
 #[test]

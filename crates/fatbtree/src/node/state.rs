@@ -33,6 +33,16 @@ impl Load {
     pub(super) fn is_more_than(self, options: &Options) -> bool {
         self.rows > options.leaf_rows || self.bytes > options.leaf_bytes
     }
+
+    /// Returns `true` for the size of a merged leaf, or of one of its parts, if the leaves stay separate.
+    pub(super) fn is_too_full_to_merge(self, options: &Options) -> bool {
+        self.rows > options.leaf_rows * 3 / 4 || self.bytes > options.leaf_bytes * 3 / 4
+    }
+
+    pub(super) fn without(self, part: Self) -> Self {
+        let (rows, bytes) = (self.rows.saturating_sub(part.rows), self.bytes.saturating_sub(part.bytes));
+        Self { rows, bytes }
+    }
 }
 
 impl From<&Weight> for Load {
@@ -193,8 +203,9 @@ impl State {
         self.overlapping(&newer.range).find(|leaf| leaf.version < newer.version).cloned()
     }
 
-    /// Returns `true` if this store, with `withheld` leaves, is from before a move of keys to this PE: for one
-    /// of the keys it knows no version as new, of a move away, a leaf, or a staged leaf (STORE-6, STORE-7).
+    /// Returns `true` if this store, with `withheld` leaves, is from before a move of keys to this PE: for
+    /// one of the keys it knows only older versions, of moves away, leaves and staged leaves (STORE-6,
+    /// STORE-7).
     pub(super) fn lacks_arrival(&self, moved: &RouteEntry, withheld: &[LeafHead]) -> bool {
         let mut known = Ranges::new(moved.range.clone(), 0, ());
         let first = self.forwarding.place(&Target::At(moved.range.low.clone()));

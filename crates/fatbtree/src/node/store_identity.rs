@@ -451,8 +451,8 @@ impl Node {
         })
     }
 
-    /// Returns a collected entry of a leaf that moved to this node, if the copied store, with these leaves, is
-    /// from before that move.
+    /// Returns a collected entry of a leaf that moved to this node, if the copied store, with these leaves,
+    /// is from before that move.
     fn arrived_after_copy(&self, leaves: &[LeafHead]) -> Option<RouteEntry> {
         let (state, heard) = (self.state.borrow(), self.store_identity.heard.borrow());
         route_entries(&heard.known).find(|entry| entry.pe == self.me && state.lacks_arrival(entry, leaves))

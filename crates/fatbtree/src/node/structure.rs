@@ -192,20 +192,31 @@ impl Node {
     /// Merges a leaf with its right neighbor, or with its left one, if the merged leaf is not too full.
     async fn merge(&self, page: PageNo) -> Result<(), StoreError> {
         let Some((left, right)) = self.neighbors(page) else { return Ok(()) };
-        // NODE-2: locks from left to right.
-        let held_left = self.go_ahead(self.locks.lock(left, LockMode::X)).await;
-        let held_right = self.go_ahead(self.locks.lock(right, LockMode::X)).await;
-        let (Some(left), Some(right)) = (self.leaf(left), self.leaf(right)) else { return Ok(()) };
-        if left.range.high.as_ref() != Some(&right.range.low) {
+        let neighbor = if left == page { right } else { left };
+        let known = self.state.borrow().loads.get(&neighbor).copied();
+        if known.is_some_and(|load| load.is_too_full_to_merge(&self.options)) {
             return Ok(());
         }
+        let (Some(left), Some(right)) = (self.leaf(left), self.leaf(right)) else { return Ok(()) };
+        let Some(_counting) = self.count_leaf(page) else { return Ok(()) };
+        // Requests for both leaves continue while their rows are counted.
         let range = KeyRange { low: left.range.low.clone(), high: right.range.high.clone() };
         let Some(weight) = self.size_of(range.clone()).await else { return Ok(()) };
-        if weight.rows > self.options.leaf_rows * 3 / 4 || weight.bytes > self.options.leaf_bytes * 3 / 4 {
-            // The estimates may be wrong: the rows are counted at the next change.
+        if Load::from(&weight).is_too_full_to_merge(&self.options) {
             let mut state = self.state.borrow_mut();
-            state.loads.remove(&left.page);
-            state.loads.remove(&right.page);
+            // The estimate may be wrong: the rows are counted at the next change.
+            let own = state.loads.remove(&page).unwrap_or_default();
+            if state.leaves.contains_key(&neighbor) {
+                state.loads.insert(neighbor, Load::from(&weight).without(own));
+            }
+            return Ok(());
+        }
+        // NODE-2: locks from left to right.
+        let held_left = self.go_ahead(self.locks.lock(left.page, LockMode::X)).await;
+        let held_right = self.go_ahead(self.locks.lock(right.page, LockMode::X)).await;
+        // Another task may have split, merged or moved one of the leaves meanwhile.
+        let is_same = |leaf: &LeafHead| self.leaf(leaf.page).is_some_and(|now| now.version == leaf.version);
+        if !is_same(&left) || !is_same(&right) {
             return Ok(());
         }
         // LEAF-2: newer than both.
