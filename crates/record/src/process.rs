@@ -7,6 +7,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Returns the text of a file of `/proc`. The names of programs, threads and files in it may have any bytes:
+/// the kernel cuts names of threads after 15 bytes, also within a character.
+pub(crate) fn text(file: impl AsRef<Path>) -> io::Result<String> {
+    std::fs::read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// Returns `true` if the process exists and has not ended, or if this is unknown: for a process of another
 /// PID namespace.
 pub(crate) fn is_alive(process: u32) -> bool {
@@ -16,7 +22,7 @@ pub(crate) fn is_alive(process: u32) -> bool {
     let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) else { return false };
     // For a process of another user, the call fails with another error; such a process exists.
     let is_there = !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH));
-    let stat = || std::fs::read_to_string(format!("/proc/{process}/stat"));
+    let stat = || text(format!("/proc/{process}/stat"));
     is_there && stat().is_ok_and(|stat| !has_ended(&stat))
 }
 
@@ -46,7 +52,7 @@ pub(crate) fn thread_cpu_ns(process: u32, thread: u32) -> Option<u64> {
 
 /// Returns the name of a thread.
 pub(crate) fn thread_name(process: u32, thread: u32) -> Option<String> {
-    let name = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/comm")).ok()?;
+    let name = text(format!("/proc/{process}/task/{thread}/comm")).ok()?;
     Some(name.trim_end_matches('\n').to_owned())
 }
 
@@ -57,13 +63,13 @@ pub(crate) fn executable(process: u32) -> Option<PathBuf> {
 
 /// Returns the text of the process's `maps` file.
 pub(crate) fn maps(process: u32) -> Option<String> {
-    let read = |directory: &Path| std::fs::read_to_string(directory.join("maps")).ok();
+    let read = |directory: &Path| text(directory.join("maps")).ok();
     of_any_thread(process, |directory| read(directory).filter(|text| !text.is_empty()))
 }
 
 /// Returns `true` if a process that is at most `age` old has mapped a file with this end of its path, or if
-/// that is unknown: the mappings of a process of this user can be unreadable (`PR_SET_DUMPABLE`). Processes of
-/// other users with unreadable mappings are not recorded by this user.
+/// this is unknown: the mappings of a process of this user can be unreadable (`PR_SET_DUMPABLE`). Processes
+/// of other users with unreadable mappings are not recorded by this user.
 pub(crate) fn is_mapped(file: &Path, age: Duration) -> bool {
     let Ok(processes) = std::fs::read_dir("/proc") else { return true };
     let mut ids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -85,7 +91,7 @@ pub(crate) fn is_mapped(file: &Path, age: Duration) -> bool {
 
 /// Returns `true` if the effective user of the process is this process's.
 fn is_of_this_user(process: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let status = text(format!("/proc/{process}/status")).unwrap_or_default();
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let user = users.and_then(|users| users.split_whitespace().nth(1)?.parse().ok());
     user == Some(geteuid().as_raw())
@@ -95,7 +101,7 @@ fn is_of_this_user(process: u32) -> bool {
 fn age_of(process: u32) -> Option<Duration> {
     /// Number of fields between the name and the start, in 1/100 s on every Linux ABI.
     const BETWEEN: usize = 19;
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let stat = text(format!("/proc/{process}/stat")).ok()?;
     let started: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(BETWEEN)?.parse().ok()?;
     let now = clock_gettime(ClockId::Boottime);
     let now = Duration::new(now.tv_sec.try_into().ok()?, now.tv_nsec.try_into().ok()?);
@@ -122,7 +128,7 @@ pub(crate) fn exe_and_maps(process: u32) -> Option<Vec<u8>> {
 
 /// Returns the signals that this process ignores: bit n - 1 is set for signal n.
 pub(crate) fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = text("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
@@ -130,6 +136,10 @@ pub(crate) fn ignored_signals() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
 
     #[test]
     fn a_process_whose_first_thread_has_ended_has_not_ended_before_the_others() {
@@ -138,13 +148,24 @@ mod tests {
         };
         assert!(has_ended(&stat("Z", 1)) && has_ended(&stat("X", 0)));
         assert!(!has_ended(&stat("Z", 2)) && !has_ended(&stat("S", 1)) && !has_ended(""));
-        assert!(!has_ended(&std::fs::read_to_string("/proc/self/stat").unwrap()));
+        assert!(!has_ended(&text("/proc/self/stat").unwrap()));
+    }
+
+    #[test]
+    fn a_process_with_a_name_that_is_not_utf_8_is_alive() {
+        let place = tempfile::tempdir().unwrap();
+        let program = place.path().join(OsStr::from_bytes(b"caf\xe9"));
+        std::os::unix::fs::symlink("/bin/cat", &program).unwrap();
+        let mut child = Command::new(&program).arg0("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let (is_alive, name) = (is_alive(child.id()), thread_name(child.id(), child.id()));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!((is_alive, name.as_deref()), (true, Some("caf\u{fffd}")));
     }
 
     #[test]
     fn the_age_of_a_process_is_known() {
-        let mut child =
-            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let (own, of_child) = (age_of(std::process::id()).unwrap(), age_of(child.id()).unwrap());
         drop(child.stdin.take());
         child.wait().unwrap();

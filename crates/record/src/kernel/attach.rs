@@ -13,6 +13,7 @@ use super::merge::{CpuBetween, add_off};
 use super::watch::{Off, threads_of};
 use crate::error::RecordError;
 use crate::name::{CALLER, name};
+use crate::process::text;
 use azekura_trace::WaitKind;
 use azekura_trace::event::{Event, EventKind, SWITCHED};
 use azekura_trace::file::{
@@ -34,7 +35,7 @@ pub fn attach(process: u32, mut goes_on: impl FnMut() -> bool) -> Result<Trace, 
     raise_open_files();
     // Reading the file again returns the error.
     let maps = crate::process::maps(process)
-        .map_or_else(|| std::fs::read_to_string(format!("/proc/{process}/maps")), Ok)
+        .map_or_else(|| text(format!("/proc/{process}/maps")), Ok)
         .map_err(|source| RecordError::NoProcess { process, source })?;
     let modules = modules(&maps);
     let code = modules.iter().filter(|m| m.is_code).map(|m| m.module.base..m.module.base + m.module.len);
@@ -73,8 +74,7 @@ impl Snapshot {
     /// status.
     fn now(process: u32) -> Self {
         let of = |thread: i32| {
-            let read =
-                |file: &str| std::fs::read_to_string(format!("/proc/{process}/task/{thread}/{file}")).ok();
+            let read = |file: &str| text(format!("/proc/{process}/task/{thread}/{file}")).ok();
             let cpu = read("schedstat")?.split_whitespace().next()?.parse().ok()?;
             Some((thread.unsigned_abs(), (cpu, read("comm")?.trim_end().to_owned())))
         };
