@@ -31,6 +31,7 @@
 //! | [`mod@launch`] | a program run under a recorder from start to end |
 //! | [`kernel`] | records of the kernel: context switches, calls of functions, a process that runs already |
 //! | [`symbols`] | translates addresses to functions, variables and lines |
+//! | `debug` | files with debug information that are installed apart from their programs |
 //! | `locks` | names a lock by its variable, the place that created it, or the place of most waits |
 //! | `handoff` | locks with a separate object for each waiter |
 //! | `spins` | spin loops, by samples of the program counter |
@@ -41,6 +42,7 @@
 
 #![forbid(unsafe_code)]
 
+mod debug;
 mod directory;
 mod drain;
 pub mod error;

@@ -1,9 +1,10 @@
 //! Translates addresses to functions, variables and lines, by the files that the program had mapped.
 //!
 //! Names come from the symbol tables; a stripped program has the dynamic one only. Lines come from debug
-//! information, in the file itself or installed beside it by its build id. A file that was removed or is not
+//! information, in the file itself or in another one (`debug`). A file that was removed or is not
 //! an ELF file gives no names for its addresses.
 
+use crate::debug::debug_file;
 use azekura_trace::file::Module;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::collections::HashMap;
@@ -192,7 +193,7 @@ impl Elf {
             (segment.address(), len, offset)
         });
         let in_memory = in_memory.collect();
-        let debug = debug_file(&file);
+        let debug = debug_file(path, &file);
         let mut symbols = symbols_of(&file);
         if let Some(more) = debug.as_deref().and_then(read_file)
             && let Ok(file) = object::File::parse(&*more)
@@ -266,7 +267,7 @@ pub(crate) fn functions(path: &Path, name: &str) -> io::Result<Result<Vec<u64>, 
     let bytes = std::fs::read(path)?;
     let file = object::File::parse(&*bytes).map_err(io::Error::other)?;
     let mut symbols = symbols_of(&file);
-    if let Some(more) = debug_file(&file).and_then(|path| std::fs::read(path).ok())
+    if let Some(more) = debug_file(path, &file).and_then(|path| std::fs::read(path).ok())
         && let Ok(file) = object::File::parse(&*more)
     {
         symbols.extend(symbols_of(&file));
@@ -290,15 +291,6 @@ pub(crate) fn functions(path: &Path, name: &str) -> io::Result<Result<Vec<u64>, 
     offsets.sort_unstable();
     offsets.dedup();
     Ok(if offsets.is_empty() { Err(alike) } else { Ok(offsets) })
-}
-
-/// Returns the path of the debug information that is installed beside the file, if any.
-fn debug_file(file: &object::File<'_>) -> Option<PathBuf> {
-    let id = file.build_id().ok()??;
-    let (first, rest) = id.split_first()?;
-    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
-    let path = Path::new("/usr/lib/debug/.build-id").join(hex(&[*first])).join(hex(rest) + ".debug");
-    path.is_file().then_some(path)
 }
 
 /// Returns the name without decorations: C++ names without arguments and return type, Rust names without

@@ -1,0 +1,102 @@
+//! Files with debug information that are installed apart from their programs. They are searched in the places
+//! where gdb searches: by build id, also those that debuginfod has fetched, and by the name in
+//! `.gnu_debuglink`.
+
+use crate::symbols::read_file;
+use object::Object;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The directory of installed debug information.
+const INSTALLED: &str = "/usr/lib/debug";
+
+/// Returns the path of the debug information of `file`, a program or library at `path`, if it is apart.
+pub(crate) fn debug_file(path: &Path, file: &object::File<'_>) -> Option<PathBuf> {
+    by_build_id(file).or_else(|| by_link(path, file))
+}
+
+fn by_build_id(file: &object::File<'_>) -> Option<PathBuf> {
+    let id = file.build_id().ok()??;
+    let (first, rest) = id.split_first()?;
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let installed = Path::new(INSTALLED).join(".build-id").join(hex(&[*first])).join(hex(rest) + ".debug");
+    let fetched = debuginfod_cache().map(|cache| cache.join(hex(id)).join("debuginfo"));
+    // An empty file of the cache says that the server has none.
+    let has_content = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|of| of.is_file() && of.len() > 0);
+    [Some(installed), fetched].into_iter().flatten().find(has_content)
+}
+
+/// Returns the directory in which debuginfod's clients keep the files that they have fetched.
+fn debuginfod_cache() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    variable("DEBUGINFOD_CACHE_PATH").or_else(|| {
+        let caches = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+        Some(caches?.join("debuginfod_client"))
+    })
+}
+
+/// Returns the file that `.gnu_debuglink` names. Its checksum must be the one in the link, because the file
+/// may be of another version of the program.
+fn by_link(path: &Path, file: &object::File<'_>) -> Option<PathBuf> {
+    let (name, checksum) = file.gnu_debuglink().ok()??;
+    let (name, directory) = (Path::new(OsStr::from_bytes(name)), path.parent()?);
+    let installed = Path::new(INSTALLED).join(directory.strip_prefix("/").unwrap_or(directory));
+    let places = [directory.to_owned(), directory.join(".debug"), installed];
+    let is_it = |found: &PathBuf| read_file(found).is_some_and(|bytes| crc32(&bytes) == checksum);
+    places.map(|place| place.join(name)).into_iter().find(is_it)
+}
+
+/// Returns the checksum of `.gnu_debuglink`: CRC-32 with the polynomial of Ethernet.
+fn crc32(bytes: &[u8]) -> u32 {
+    const REVERSED: u32 = 0xedb8_8320;
+    const TABLE: [u32; 256] = {
+        let mut table = [0; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            let (mut crc, mut bit) = (byte as u32, 0);
+            while bit < 8 {
+                crc = if crc & 1 == 1 { crc >> 1 ^ REVERSED } else { crc >> 1 };
+                bit += 1;
+            }
+            table[byte] = crc;
+            byte += 1;
+        }
+        table
+    };
+    !bytes.iter().fold(!0, |crc, byte| TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn the_checksum_is_that_of_debug_links() {
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926); // the check value of this CRC
+    }
+
+    #[test]
+    fn the_file_of_a_debug_link_is_found_unless_it_is_of_another_version() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        std::fs::write(at("program.c"), "int main(void) { return 0; }").unwrap();
+        let run = |program: &str, arguments: &[&str]| {
+            let status = Command::new(program).args(arguments).current_dir(place.path()).status();
+            assert!(status.expect("a C compiler, as CONTRIBUTING says").success(), "{arguments:?}");
+        };
+        run("cc", &["-g", "-Wl,--build-id=none", "-o", "program", "program.c"]);
+        run("objcopy", &["--only-keep-debug", "program", "program.debug"]);
+        run("objcopy", &["--strip-all", "--add-gnu-debuglink=program.debug", "program"]);
+        let bytes = std::fs::read(at("program")).unwrap();
+        let file = object::File::parse(&*bytes).unwrap();
+        let found = || debug_file(&at("program"), &file);
+        assert_eq!(found(), Some(at("program.debug")));
+        std::fs::create_dir(at(".debug")).unwrap();
+        std::fs::rename(at("program.debug"), at(".debug/program.debug")).unwrap();
+        assert_eq!(found(), Some(at(".debug/program.debug")));
+        std::fs::write(at(".debug/program.debug"), "of another version").unwrap();
+        assert_eq!(found(), None);
+    }
+}
