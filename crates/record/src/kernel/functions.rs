@@ -4,7 +4,8 @@ use crate::error::RecordError;
 use crate::symbols;
 use perf_event::events::{Event, EventData};
 use perf_event_open_sys::bindings::perf_event_attr;
-use std::ffi::CString;
+use rustix::fs::{Access, access};
+use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -56,11 +57,14 @@ pub fn program(command: &Path) -> Result<PathBuf, RecordError> {
     if command.components().count() > 1 {
         return Ok(command.to_owned());
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found =
-        std::env::split_paths(&path).map(|directory| directory.join(command)).find(|file| file.is_file());
     let none = || RecordError::Program { path: command.into(), source: std::io::ErrorKind::NotFound.into() };
-    found.ok_or_else(none)
+    in_path(&std::env::var_os("PATH").unwrap_or_default(), command).ok_or_else(none)
+}
+
+/// Returns the first executable file of this name in the directories of `path`.
+fn in_path(path: &OsStr, name: &Path) -> Option<PathBuf> {
+    let is_executable = |file: &PathBuf| file.is_file() && access(file.as_path(), Access::EXEC_OK).is_ok();
+    std::env::split_paths(path).map(|directory| directory.join(name)).find(is_executable)
 }
 
 /// A probe: the kernel records each thread that reaches the offset in the file, or that returns from the
@@ -97,5 +101,23 @@ impl Event for Probe {
         attr.kprobe_func = file.as_ptr().addr() as u64;
         self.update_attrs(attr);
         Some(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_file_that_is_not_executable_is_not_the_program_of_its_name() {
+        let [first, second] = [(), ()].map(|()| tempfile::tempdir().unwrap());
+        for (place, mode) in [(&first, 0o644), (&second, 0o755)] {
+            std::fs::write(place.path().join("program"), "").unwrap();
+            std::fs::set_permissions(place.path().join("program"), Permissions::from_mode(mode)).unwrap();
+        }
+        let path = std::env::join_paths([first.path(), second.path()]).unwrap();
+        assert_eq!(in_path(&path, Path::new("program")), Some(second.path().join("program")));
     }
 }
