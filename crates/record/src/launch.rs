@@ -131,7 +131,7 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
 }
 
 /// Records a running process from outside and writes the recording to `output`. The recording ends with the
-/// process, after the given duration, or on Ctrl-C.
+/// process, after the given duration, on Ctrl-C, or when the terminal is closed.
 ///
 /// # Errors
 ///
@@ -141,16 +141,24 @@ pub fn attach_until(
     duration: Option<Duration>,
     output: &Path,
 ) -> Result<Recorded, RecordError> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // Without a handler, the signal ends this process as usual.
-        let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
-    }
+    let stop = stop_flag();
     let begun = Instant::now();
     // Relaxed: a flag that publishes no other data.
     let goes_on = || !stop.load(Relaxed) && duration.is_none_or(|d| begun.elapsed() < d);
     let trace = crate::kernel::attach(process, goes_on)?;
     crate::recorder::write(process, &trace, output.to_owned())
+}
+
+/// Returns a flag that is set by the signals that end a recording of a running process. SIGHUP is one of them
+/// unless this process ignores it (`nohup`).
+fn stop_flag() -> Arc<AtomicBool> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let ignores_hangup = crate::process::ignored_signals() >> (SIGHUP - 1) & 1 == 1;
+    for signal in [SIGINT, SIGTERM].into_iter().chain((!ignores_hangup).then_some(SIGHUP)) {
+        // Without a handler, the signal ends this process as usual.
+        let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
+    }
+    stop
 }
 
 /// Returns an error if the file of the recording cannot be written. Called before the program runs.
@@ -246,4 +254,22 @@ fn has_terminal_signaled(program: Pid, signal: i32) -> bool {
     let is_of_group = getpgid(Some(program)).is_ok_and(|group| group == getpgrp());
     let is_leader = || getsid(None).is_ok_and(|session| session == getpid());
     is_of_group && !(signal == SIGHUP && is_leader())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_terminal_ends_a_recording_of_a_running_process() {
+        if crate::process::ignored_signals() >> (SIGHUP - 1) & 1 == 1 {
+            return; // the tests run under `nohup`
+        }
+        let stop = stop_flag();
+        kill_process(getpid(), Signal::HUP).unwrap();
+        // Relaxed: a flag that publishes no other data.
+        while !stop.load(Relaxed) {
+            std::thread::yield_now(); // the signal may be delivered on another thread
+        }
+    }
 }
