@@ -17,11 +17,13 @@ mod reserved;
 mod small;
 
 use crate::ranges::Ranges;
+use azekura_far::signals_blocked::SignalsBlocked;
 use azekura_far::{FarMemory, ForkError, Frozen, ReserveError, sys};
 use small::Slab;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Granularity of `munmap` in bytes.
@@ -35,7 +37,31 @@ pub(crate) struct Heap {
     /// Addresses of the heap, beginning at `base`.
     range: Range<usize>,
     page: usize,
+    /// Set before the first slab is made.
+    has_slabs: AtomicBool,
     space: Mutex<Space>,
+}
+
+/// The locked state of the heap. The signals of this thread are blocked as long as it exists (SIGNAL-1): a
+/// handler of the program may fork, exit, or call `mmap` and `munmap`, for which it needs this lock.
+struct Locked<'a> {
+    // Dropped in this order.
+    space: MutexGuard<'a, Space>,
+    blocked: SignalsBlocked,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Space;
+
+    fn deref(&self) -> &Space {
+        &self.space
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Space {
+        &mut self.space
+    }
 }
 
 #[derive(Default)]
@@ -95,7 +121,7 @@ pub(crate) struct Parts {
 /// A heap that is stopped while its process forks.
 pub(crate) struct FrozenHeap<'a> {
     heap: &'a Heap,
-    space: MutexGuard<'a, Space>,
+    space: Locked<'a>,
     frozen: Frozen<'a>,
 }
 
@@ -112,10 +138,11 @@ impl FrozenHeap<'_> {
     /// # Safety
     ///
     /// The contract of [`Frozen::in_child`]. The frozen heap is not used any more, either.
-    pub(crate) unsafe fn in_child(mut self) -> Result<Option<Heap>, ForkError> {
+    pub(crate) unsafe fn in_child(self) -> Result<Option<Heap>, ForkError> {
         let Heap { base, bytes, page, .. } = *self.heap;
-        let space = std::mem::take(&mut *self.space);
-        std::mem::forget(self.space);
+        let Locked { space: mut locked, blocked: _blocked } = self.space;
+        let space = std::mem::take(&mut *locked);
+        std::mem::forget(locked);
         if space.is_unused() && self.heap.memory.adopted().is_empty() {
             // SAFETY: the caller keeps this function's contract.
             unsafe { self.frozen.abandon_in_child() };
@@ -123,7 +150,9 @@ impl FrozenHeap<'_> {
         }
         // SAFETY: the caller keeps this function's contract.
         let memory = unsafe { self.frozen.in_child()? };
-        let heap = Heap { memory, base, bytes, range: base..base + bytes, page, space: Mutex::new(space) };
+        let has_slabs = AtomicBool::new(!space.slabs.is_empty());
+        let range = base..base + bytes;
+        let heap = Heap { memory, base, bytes, range, page, has_slabs, space: Mutex::new(space) };
         heap.drop_unforked();
         Ok(Some(heap))
     }
@@ -139,6 +168,7 @@ impl Heap {
             bytes,
             range: base..base + bytes,
             page,
+            has_slabs: AtomicBool::new(false),
             space: Mutex::new(Space { free, ..Space::default() }),
         }
     }
@@ -267,8 +297,17 @@ impl Heap {
         space.mapped.total() + space.blocks_within(self, &self.range).total() - space.reserved.total()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Space> {
-        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Locked<'_> {
+        let blocked = SignalsBlocked::new();
+        Locked { space: self.space.lock().unwrap_or_else(PoisonError::into_inner), blocked }
+    }
+
+    /// Returns `true` if no block of this heap can begin at this address, without the lock: only blocks of
+    /// slabs begin inside a page.
+    fn is_inside_page(&self, address: usize) -> bool {
+        // Relaxed: a thread that frees a block of a slab has received its address from the thread that made
+        // the slab.
+        !(address - self.base).is_multiple_of(self.page) && !self.has_slabs.load(Relaxed)
     }
 
     /// Stops the heap for `fork`.
@@ -303,13 +342,20 @@ impl Heap {
         self.memory.reserve(taken + adopted).map_err(Lack::Server)
     }
 
-    /// Returns the owner of the block at this address.
+    /// Returns the owner of the block at this address. An address inside a page that is no block is left to
+    /// the next allocator, which refuses it as it does without far memory.
     pub(crate) fn owner(&self, address: usize) -> Owner {
+        if self.is_inside_page(address) {
+            return Owner::Allocator;
+        }
         self.lock().owner(self, address)
     }
 
     /// Frees a block if this heap owns it. Returns the owner of the block.
     pub(crate) fn release(&self, address: usize) -> Owner {
+        if self.is_inside_page(address) {
+            return Owner::Allocator;
+        }
         let mut space = self.lock();
         let owner = space.owner(self, address);
         let first = match owner {

@@ -1,8 +1,9 @@
 //! Signals of the program, blocked in a thread for a time.
 //!
-//! - **SIGNAL-1** A thread of the program that holds the pager's lock, or a lock of a replica, has all
-//!   signals blocked, and so do the threads of this layer. A handler of the program may touch a page that is
-//!   paged out. It then waits for the fault thread, which may need that lock.
+//! - **SIGNAL-1** A thread of the program that holds the pager's lock, a lock of a replica, or the lock of
+//!   the preload library's heap has all signals blocked, and so do the threads of this layer. A handler of
+//!   the program may touch a page that is paged out. It then waits for the fault thread, which may need that
+//!   lock. A handler may also fork, exit or map memory, which needs the lock of the heap.
 
 use std::fmt;
 

@@ -2,6 +2,7 @@
 //! records which blocks are allocated, so that allocating and freeing touches no far memory (FAR-1).
 
 use super::{Heap, Lack, Space};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Alignment of blocks in bytes.
 const ALIGN: usize = 16;
@@ -85,6 +86,7 @@ impl Heap {
         let pages = LEAST_BYTES.max(LEAST_BLOCKS * size).div_ceil(self.page);
         let first = self.lock().take(pages, 1).ok_or(Lack::Space)?;
         self.reserve(first, pages)?;
+        self.has_slabs.store(true, Relaxed); // Relaxed: as in `is_inside_page`
         let mut space = self.lock();
         space.blocks.insert(first, pages * self.page);
         space.slabs.insert(first, Slab::new(size, pages * self.page));

@@ -13,6 +13,7 @@
 use super::{CODE, ENDED, HEAP, LAUNCH, THRESHOLD, UNSERVED_RANGES, install, open, say, was_in_place};
 use crate::heap::{FrozenHeap, Heap};
 use crate::hooks::with_ordinary_memory;
+use azekura_far::signals_blocked::SignalsBlocked;
 use std::cell::UnsafeCell;
 use std::error::Error;
 use std::ffi::{c_int, c_long, c_void};
@@ -26,8 +27,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 /// One thread forks at a time.
 static ORDER: Mutex<()> = Mutex::new(());
 
-/// State that is locked between the handlers: the heap, if there is one, and the order of forks.
-struct Forking(UnsafeCell<Option<(Option<FrozenHeap<'static>>, MutexGuard<'static, ()>)>>);
+/// State that is locked between the handlers: the heap, if there is one, and the order of forks. Signals are
+/// blocked meanwhile, because a handler of the program may fork.
+struct Forking(UnsafeCell<Option<(Option<FrozenHeap<'static>>, MutexGuard<'static, ()>, SignalsBlocked)>>);
 
 // SAFETY: only the thread that holds the lock, which is a field of this value, accesses the value.
 unsafe impl Sync for Forking {}
@@ -98,24 +100,29 @@ pub(super) fn heap() -> Option<&'static Heap> {
 }
 
 extern "C" fn before() {
+    let blocked = SignalsBlocked::new();
     // Relaxed: if it is set, all memory is ordinary, and a copy of it needs nothing from this library.
     let far = if ENDED.load(Relaxed) { None } else { super::heap() };
     let frozen = far.and_then(|heap| heap.freeze().map_err(|error| REASON.set(error.to_string())).ok());
-    // Acquired last: the frozen heap has blocked signals, so no handler forks now.
     let order = ORDER.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: this thread holds the lock now.
-    unsafe { *FORKING.0.get() = Some((frozen, order)) };
+    unsafe { *FORKING.0.get() = Some((frozen, order, blocked)) };
 }
 
-/// Takes the state that `before` stored, and releases the order of forks.
-fn frozen() -> Option<FrozenHeap<'static>> {
+/// Takes the state that `before` stored, and releases the order of forks. The caller unblocks signals when it
+/// does not use the heap's state any more.
+fn frozen() -> (Option<FrozenHeap<'static>>, Option<SignalsBlocked>) {
     // SAFETY: `before` stored it in this thread, which holds the lock, or in the parent of this child with
     // one thread.
-    unsafe { (*FORKING.0.get()).take() }?.0
+    match unsafe { (*FORKING.0.get()).take() } {
+        Some((frozen, _order, blocked)) => (frozen, Some(blocked)),
+        None => (None, None),
+    }
 }
 
 extern "C" fn in_parent() {
-    if let Some(frozen) = frozen() {
+    let (frozen, _blocked) = frozen();
+    if let Some(frozen) = frozen {
         frozen.in_parent();
     }
 }
@@ -133,7 +140,7 @@ extern "C" fn in_child() {
         return;
     }
     azekura_far::drop_standard_error();
-    let frozen = frozen();
+    let (frozen, _blocked) = frozen();
     if super::heap().is_none() {
         return;
     }

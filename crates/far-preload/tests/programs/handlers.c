@@ -1,5 +1,6 @@
 /* A signal handler touches paged-out memory whenever it interrupts the program, which allocates and frees
- * large blocks, makes calls on its memory, and forks. */
+ * large blocks, makes calls on its memory, and forks. With "calls" the handler itself maps and unmaps memory,
+ * and forks. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdint.h>
@@ -15,6 +16,7 @@ enum { SIZE = 8 << 20, BLOCK = 1 << 20, ROUNDS = 40 };
 static volatile uint64_t *words;
 static volatile long handled, wrong;
 static timer_t timer;
+static int calls;
 
 /* The next signal comes some time after the handler has returned, so that the program proceeds. */
 static void begin(void)
@@ -28,7 +30,28 @@ static void handle(int signal)
     (void)signal;
     size_t at = (size_t)handled++ * 77777 % (SIZE / 8);
     wrong += words[at] != at * 3;
+    if (calls) {
+        int prot = PROT_READ | PROT_WRITE, status = 0;
+        void *map = mmap(NULL, BLOCK, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        wrong += map == MAP_FAILED || munmap(map, BLOCK) != 0;
+        if (handled % 20 == 0) {
+            pid_t child = fork();
+            if (child == 0) _exit(0);
+            wrong += child < 0 || waitpid(child, &status, 0) != child || status != 0;
+        }
+    }
     begin();
+}
+
+/* Allocates and frees until the handler has run often at any point of the calls. */
+static void allocate_meanwhile(void)
+{
+    while (handled < 400) {
+        void *block = malloc(BLOCK);
+        void *map = mmap(NULL, BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        free(block);
+        munmap(map, BLOCK);
+    }
 }
 
 static long wrong_words(void)
@@ -41,7 +64,7 @@ static long wrong_words(void)
 
 int main(int count, char **arguments)
 {
-    (void)arguments;
+    calls = count > 1 && strcmp(arguments[1], "calls") == 0;
     alarm(60); /* instead of a wait that never ends */
     words = malloc(SIZE);
     for (size_t i = 0; i < SIZE / 8; i++)
@@ -51,6 +74,11 @@ int main(int count, char **arguments)
     sigaction(SIGUSR1, &action, NULL);
     if (timer_create(CLOCK_MONOTONIC, &event, &timer)) return perror("timer_create"), 1;
     begin();
+    if (calls) {
+        allocate_meanwhile();
+        timer_delete(timer);
+        return printf("%ld wrong, %ld wrong\n", wrong, wrong_words()), 0;
+    }
     for (int round = 0; round < ROUNDS; round++) {
         unsigned char *block = malloc(BLOCK);
         unsigned char *map = mmap(NULL, BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -25,6 +25,12 @@ fn signal_1_handlers_use_pages_that_are_away_wherever_they_interrupt_the_program
     }
 }
 
+/// A call of the handler needs the locks of the heap and of the order of forks.
+#[test]
+fn signal_1_handlers_map_memory_and_fork_wherever_they_interrupt_the_program() {
+    mechanisms().into_iter().for_each(|mechanism| same("handlers", &["calls"], mechanism));
+}
+
 /// With one arena, every thread would wait for the lock that the interrupted thread holds.
 #[test]
 fn far_5_a_handler_uses_pages_that_are_away_while_the_allocator_is_locked() {

@@ -93,11 +93,12 @@ impl Pager {
 
     /// Makes the servers reserve memory for `bytes` bytes of pages in total.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<(), ReserveError> {
+        // Declared first, so that the signals stay blocked until the lock is released (SIGNAL-1).
+        let _blocked = SignalsBlocked::new();
         let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
         if bytes <= *reserved {
             return Ok(());
         }
-        let _blocked = SignalsBlocked::new();
         let LiveServers { servers, share } = self.lock().live_servers();
         let ask = |bytes: u64| {
             servers.iter().try_for_each(|server| {
