@@ -64,7 +64,7 @@
 //!   touches far memory.
 //! - Without the privilege to use userfaultfd for system calls, only the calls in `hooks` work on far memory.
 //!   Other calls return `EFAULT`, and so do calls that the C library makes internally (in `scandir` with an
-//!   allocator of the program, in `mtx_lock`, `cnd_wait`, `pthread_once`).
+//!   allocator of the program).
 
 #![cfg_attr(not(all(target_os = "linux", target_env = "gnu")), allow(unused))]
 #![cfg(not(loom))]

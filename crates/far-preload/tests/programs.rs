@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
+#[path = "programs/locks.rs"]
+mod locks;
 #[path = "programs/memory.rs"]
 mod memory;
 #[allow(dead_code, reason = "blocks of their own are mapped by the library only")]
@@ -86,11 +88,6 @@ fn blocks_of_an_allocator_that_lies_in_far_memory_stay_its_own() {
 #[test]
 fn threads_share_far_memory() {
     mechanisms().into_iter().for_each(|mechanism| same("threads", &[], mechanism));
-}
-
-#[test]
-fn locks_and_conditions_may_lie_in_pages_that_leave() {
-    mechanisms().into_iter().for_each(|mechanism| same("locks", &[], mechanism));
 }
 
 #[test]

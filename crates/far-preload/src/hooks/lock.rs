@@ -172,8 +172,121 @@ pub(super) unsafe extern "C" fn pthread_barrier_wait(barrier: *mut pthread_barri
     unsafe { BARRIER.get()(barrier) }
 }
 
+// The functions of C11 and `pthread_once`. A mutex of C11 is one of POSIX, and so is a condition.
+
+type MutexCall = unsafe extern "C" fn(*mut pthread_mutex_t) -> c_int;
+type MutexUntil = unsafe extern "C" fn(*mut pthread_mutex_t, *const timespec) -> c_int;
+type Once = unsafe extern "C" fn(*mut c_int, Option<unsafe extern "C" fn()>) -> c_int;
+type C11Once = unsafe extern "C" fn(*mut c_int, Option<unsafe extern "C" fn()>);
+
+static C11_TRY: Next<MutexCall> = Next::new(c"mtx_trylock");
+static C11_LOCK: Next<MutexCall> = Next::new(c"mtx_lock");
+static C11_TIMED: Next<MutexUntil> = Next::new(c"mtx_timedlock");
+static C11_WAIT: Next<Wait> = Next::new(c"cnd_wait");
+static C11_TIMED_WAIT: Next<WaitUntil> = Next::new(c"cnd_timedwait");
+static ONCE: Next<Once> = Next::new(c"pthread_once");
+static C11_ONCE: Next<C11Once> = Next::new(c"call_once");
+
+/// Takes a far mutex of C11 if it is free, and returns `true`. Otherwise makes it leave far memory.
+///
+/// # Safety
+///
+/// The mutex is one of the caller.
+unsafe fn taken_c11(mutex: *mut pthread_mutex_t) -> bool {
+    let is_far = is_unserved(mutex as usize, size_of::<pthread_mutex_t>());
+    // SAFETY: the caller keeps this function's contract.
+    if is_far && unsafe { C11_TRY.get()(mutex) } == 0 {
+        return true;
+    }
+    unmanage_object(mutex);
+    false
+}
+
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn mtx_lock(mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe { if taken_c11(mutex) { 0 } else { C11_LOCK.get()(mutex) } }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn mtx_timedlock(mutex: *mut pthread_mutex_t, until: *const timespec) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe {
+        if taken_c11(mutex) {
+            return 0;
+        }
+        let mut kept = Kept::new(until.cast_mut());
+        C11_TIMED.get()(mutex, kept.pointer())
+    }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function, which takes the mutex again.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cnd_wait(
+    condition: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+) -> c_int {
+    unmanage_object(condition);
+    unmanage_object(mutex);
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe { C11_WAIT.get()(condition, mutex) }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function, which takes the mutex again.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cnd_timedwait(
+    condition: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    until: *const timespec,
+) -> c_int {
+    unmanage_object(condition);
+    unmanage_object(mutex);
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe {
+        let mut kept = Kept::new(until.cast_mut());
+        C11_TIMED_WAIT.get()(condition, mutex, kept.pointer())
+    }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function. Other threads wait on the word until the function has returned.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn pthread_once(word: *mut c_int, run: Option<unsafe extern "C" fn()>) -> c_int {
+    unmanage_object(word);
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe { ONCE.get()(word, run) }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function, which returns nothing. Other threads wait as in `pthread_once`.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn call_once(word: *mut c_int, run: Option<unsafe extern "C" fn()>) {
+    unmanage_object(word);
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe { C11_ONCE.get()(word, run) }
+}
+
 /// Finds the C library's functions.
 pub(super) fn resolve() {
+    C11_TRY.resolve();
+    C11_LOCK.resolve();
+    C11_TIMED.resolve();
+    C11_WAIT.resolve();
+    C11_TIMED_WAIT.resolve();
+    ONCE.resolve();
+    C11_ONCE.resolve();
     resolve_locks();
     COND_WAIT.resolve();
     COND_TIMED.resolve();
