@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
+#[path = "programs/common.rs"]
+mod common;
 #[path = "programs/locks.rs"]
 mod locks;
 #[path = "programs/memory.rs"]
