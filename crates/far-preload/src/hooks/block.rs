@@ -102,6 +102,12 @@ fn far_aligned(size: usize, alignment: usize) -> Option<*mut c_void> {
     if alignment.is_power_of_two() && alignment <= 2 << 20 { far(size, alignment) } else { None }
 }
 
+/// Allocates an aligned block for a thread of the layer, from the pool of these threads (FAR-5); `None` in
+/// other threads, and for an invalid alignment, which the next allocator refuses.
+fn own_aligned(size: usize, alignment: usize) -> Option<*mut c_void> {
+    (thread::is_ours() && alignment.is_power_of_two()).then(|| thread::allocate_aligned(size, alignment))
+}
+
 with_caller! {
     malloc(size: usize) = malloc_for, "rsi", "x1";
     calloc(count: usize, size: usize) = calloc_for, "rdx", "x2";
@@ -158,10 +164,9 @@ pub(super) unsafe extern "C" fn free(old: *mut c_void) {
 }
 
 unsafe extern "C" fn realloc_for(old: *mut c_void, size: usize, caller: usize) -> *mut c_void {
-    if (thread::is_ours() || thread::size_of_block(old).is_some())
-        && let Some(new) = thread::lengthen(old, size)
-    {
-        return new;
+    if thread::is_ours() || thread::size_of_block(old).is_some() {
+        // SAFETY: the caller keeps the contract of the C function, and `usable` is called for another block.
+        return thread::lengthen(old, size, || unsafe { malloc_usable_size(old) });
     }
     if old.is_null() {
         // SAFETY: the caller keeps the contract of the C function.
@@ -232,6 +237,9 @@ pub(super) unsafe extern "C" fn reallocarray(old: *mut c_void, count: usize, siz
 /// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn memalign(alignment: usize, size: usize) -> *mut c_void {
+    if let Some(own) = own_aligned(size, alignment) {
+        return own;
+    }
     // SAFETY: the caller keeps the contract of the C function.
     far_aligned(size, alignment).unwrap_or_else(|| unsafe { MEMALIGN.get()(alignment, size) })
 }
@@ -241,6 +249,9 @@ pub(super) unsafe extern "C" fn memalign(alignment: usize, size: usize) -> *mut 
 /// The contract of the C library's function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void {
+    if let Some(own) = own_aligned(size, alignment) {
+        return own;
+    }
     // SAFETY: the caller keeps the contract of the C function.
     far_aligned(size, alignment).unwrap_or_else(|| unsafe { ALIGNED_ALLOC.get()(alignment, size) })
 }
@@ -257,6 +268,13 @@ pub(super) unsafe extern "C" fn posix_memalign(
     // SAFETY: the caller keeps the contract; `block` points to the variable for the result.
     unsafe {
         let is_alignment = alignment.is_multiple_of(size_of::<*mut c_void>());
+        if let Some(own) = own_aligned(size, alignment).filter(|_| is_alignment) {
+            if own.is_null() {
+                return libc::ENOMEM;
+            }
+            *block = own;
+            return 0;
+        }
         match if is_alignment { far_aligned(size, alignment) } else { None } {
             Some(new) => {
                 *block = new;

@@ -10,12 +10,11 @@
 use crate::next::Next;
 use crate::pool::{Class, Pool};
 use azekura_far::{signals_blocked::SignalsBlocked, sys};
-use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicUsize};
 use std::time::Duration;
 
 unsafe extern "C" {
@@ -31,35 +30,69 @@ type Create =
 static CREATE: Next<Create> = Next::new(c"pthread_create");
 /// Blocks of the layer's threads, and of calls that need ordinary memory: at most 1 GiB.
 static BLOCKS: Pool<256> = Pool::new();
-/// Number of bytes before a block that store its size.
+/// Number of bytes before a block that store its size, and its distance from the start of the pool's block.
 const HEADER: usize = 16;
 
-thread_local! {
-    static IS_OURS: Cell<bool> = const { Cell::new(false) };
+/// Key of the value that is not null in the layer's threads, plus 1; 0 before the key is made. Not a
+/// thread-local variable: the loader may call `realloc` and `free` while it makes the variables of a thread
+/// current after `dlopen`, and these hooks would call the loader again.
+static KEY: AtomicUsize = AtomicUsize::new(0);
+
+fn key() -> Option<libc::pthread_key_t> {
+    // Relaxed: an independent number.
+    KEY.load(Relaxed).checked_sub(1).map(|key| key as libc::pthread_key_t)
 }
 
 /// Returns `true` if this thread belongs to the layer, or is treated as one.
 #[inline]
 pub(super) fn is_ours() -> bool {
-    IS_OURS.get()
+    // SAFETY: the key was made, and is never deleted.
+    key().is_some_and(|key| !unsafe { libc::pthread_getspecific(key) }.is_null())
+}
+
+/// Sets whether this thread is treated as one of the layer, and returns the value before.
+fn set_ours(is_ours: bool) -> bool {
+    let before = self::is_ours();
+    let value: *const c_void = if is_ours { ptr::dangling() } else { ptr::null() };
+    if let Some(key) = key().filter(|_| before != is_ours) {
+        // SAFETY: as in `is_ours`; the value only has to differ from null. The key is one of the first, which
+        // need no memory.
+        unsafe { libc::pthread_setspecific(key, value) };
+    }
+    before
+}
+
+/// Makes the key, before `main` and before the first thread of the layer.
+fn make_key() {
+    let mut made = 0;
+    // SAFETY: the address of a variable for the key.
+    if key().is_none() && unsafe { libc::pthread_key_create(&raw mut made, None) } == 0 {
+        KEY.store(made as usize + 1, Relaxed); // Relaxed: there is one thread
+    }
 }
 
 /// Runs a call with allocations from a pool of this library, which is ordinary memory.
 pub(crate) fn with_ordinary_memory<R>(call: impl FnOnce() -> R) -> R {
-    let before = IS_OURS.replace(true);
+    let before = set_ours(true);
     let result = call();
-    IS_OURS.set(before);
+    set_ours(before);
     result
 }
 
-/// Returns the class of a block with this number of bytes after its header.
-fn class_of(size: usize) -> Option<Class> {
-    Class::of(size.checked_add(HEADER)?, HEADER)
+/// Returns the class of a block with this number of bytes after this number, which is its alignment, too.
+fn class_of(size: usize, before: usize) -> Option<Class> {
+    Class::of(size.checked_add(before)?, before)
 }
 
 /// Allocates a zeroed block for a thread of the layer.
 pub(super) fn allocate(size: usize) -> *mut c_void {
-    let start = class_of(size).map_or(ptr::null_mut(), |class| BLOCKS.take(class));
+    allocate_aligned(size, HEADER)
+}
+
+/// Allocates a zeroed block for a thread of the layer. The alignment is a power of two.
+pub(super) fn allocate_aligned(size: usize, alignment: usize) -> *mut c_void {
+    let before = alignment.max(HEADER);
+    let start = class_of(size, before).map_or(ptr::null_mut(), |class| BLOCKS.take(class));
     if start.is_null() {
         if OURS.iter().any(|ours| ours.load(Acquire) == own_id()) {
             // The C library would end the process without a message. Acquire: pairs with AcqRel in `begin`.
@@ -68,10 +101,10 @@ pub(super) fn allocate(size: usize) -> *mut c_void {
         super::fail(libc::ENOMEM);
         return ptr::null_mut();
     }
-    // SAFETY: the block has a header and this number of bytes, and is aligned to 64 bytes.
+    // SAFETY: the block has at least a header before it and this number of bytes, and both are aligned.
     unsafe {
-        start.cast::<usize>().write(size);
-        let block = start.add(HEADER);
+        let block = start.add(before);
+        block.sub(HEADER).cast::<[usize; 2]>().write([size, before]);
         block.write_bytes(0, size);
         block.cast()
     }
@@ -80,19 +113,26 @@ pub(super) fn allocate(size: usize) -> *mut c_void {
 /// Returns the size of a block of the layer's threads; `None` for other blocks.
 #[inline]
 pub(super) fn size_of_block(block: *mut c_void) -> Option<usize> {
+    header(block).map(|[size, _before]| size)
+}
+
+#[inline]
+fn header(block: *mut c_void) -> Option<[usize; 2]> {
     // SAFETY: such a block has a header.
-    BLOCKS.owns(block as usize).then(|| unsafe { block.cast::<u8>().sub(HEADER).cast::<usize>().read() })
+    BLOCKS.owns(block as usize).then(|| unsafe { block.cast::<u8>().sub(HEADER).cast::<[usize; 2]>().read() })
 }
 
 /// Frees a block of the layer's threads. Returns `true` if the block was one of these.
 #[inline]
 pub(super) fn release(block: *mut c_void) -> bool {
-    let size = size_of_block(block);
-    if let Some(class) = size.and_then(class_of) {
-        // SAFETY: the block is from `allocate`, with this size.
-        unsafe { BLOCKS.give(class, block.cast::<u8>().sub(HEADER)) };
+    let header = header(block);
+    if let Some([size, before]) = header
+        && let Some(class) = class_of(size, before)
+    {
+        // SAFETY: the block is from `allocate_aligned`, with this size and alignment.
+        unsafe { BLOCKS.give(class, block.cast::<u8>().sub(before)) };
     }
-    size.is_some()
+    header.is_some()
 }
 
 struct Beginning {
@@ -101,7 +141,7 @@ struct Beginning {
 }
 
 extern "C" fn begin(beginning: *mut c_void) -> *mut c_void {
-    IS_OURS.set(true);
+    set_ours(true);
     let own = own_id();
     // AcqRel, here and below: pairs with the Acquire loads in `only_ours_left`. If the table is full, the
     // thread is missing in it; then a process without other threads does not end by itself.
@@ -249,23 +289,25 @@ pub(super) unsafe extern "C" fn __cxa_thread_atexit_impl(
     if is_ours() { 0 } else { unsafe { AT_EXIT.get()(destroy, value, library) } }
 }
 
-/// Reallocates a block of a thread of the layer; `None` if the old block is not one.
-pub(super) fn lengthen(old: *mut c_void, size: usize) -> Option<*mut c_void> {
+/// Reallocates a block of a thread of the layer, or copies a block of another allocator with `usable` bytes,
+/// which stays allocated as in `free`.
+pub(super) fn lengthen(old: *mut c_void, size: usize, usable: impl FnOnce() -> usize) -> *mut c_void {
     if old.is_null() {
-        return Some(allocate(size));
+        return allocate(size);
     }
-    let before = size_of_block(old)?;
+    let before = size_of_block(old).unwrap_or_else(usable);
     let new = allocate(size);
     if !new.is_null() {
         // SAFETY: both blocks are at least as long as the copy, and do not overlap.
         unsafe { ptr::copy_nonoverlapping(old.cast::<u8>(), new.cast::<u8>(), before.min(size)) };
         release(old);
     }
-    Some(new)
+    new
 }
 
 /// Finds the functions of the C library.
 pub(super) fn resolve() {
+    make_key();
     CREATE.resolve();
     AT_EXIT.resolve();
 }

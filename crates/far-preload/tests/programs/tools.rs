@@ -54,6 +54,18 @@ fn far_1_a_constructor_of_a_library_uses_the_first_far_block() {
     }
 }
 
+/// The loader calls `realloc` and `free` while it makes the thread-local variables of a thread current.
+#[test]
+fn a_program_loads_many_libraries_with_thread_local_variables() {
+    let (directory, one) = (tempfile::tempdir().unwrap(), library("variable"));
+    for number in 0..40 {
+        std::fs::copy(&one, directory.path().join(format!("{number}.so"))).unwrap();
+    }
+    for mechanism in mechanisms() {
+        same("variables", &[directory.path().to_str().unwrap()], mechanism);
+    }
+}
+
 /// No hook sees a system call that the program makes by its own instructions.
 #[test]
 fn f1_a_program_that_makes_io_urings_by_itself_is_refused_where_the_kernel_uses_pages_meanwhile() {
