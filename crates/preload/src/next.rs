@@ -59,8 +59,8 @@ impl<F: Copy> Next<F> {
         Self { version, ..Self::new(name) }
     }
 
-    /// Returns the function. Ends the process if no library has a function of this name: the program could
-    /// not have been linked.
+    /// Returns the function. If no library has a function of this name (the C library is too old), the
+    /// program has found the hook by its name, and gets a function that returns -1 with `ENOSYS`.
     #[inline]
     pub(crate) fn get(&self) -> F {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
@@ -81,11 +81,7 @@ impl<F: Copy> Next<F> {
     #[cold]
     fn find(&self) -> *mut c_void {
         let found = self.search();
-        if found.is_null() {
-            // SAFETY: `abort` has no precondition.
-            unsafe { libc::abort() }
-        }
-        found
+        if found.is_null() { missing as *mut c_void } else { found }
     }
 
     fn search(&self) -> *mut c_void {
@@ -103,6 +99,14 @@ impl<F: Copy> Next<F> {
         self.found.store(found, Relaxed);
         found
     }
+}
+
+/// Called in place of a function that the C library does not have. It ignores all arguments: the ABI of every
+/// supported machine passes them in registers or in memory of the caller.
+extern "C" fn missing() -> isize {
+    // SAFETY: the address of this thread's `errno`.
+    unsafe { *libc::__errno_location() = libc::ENOSYS };
+    -1
 }
 
 /// Returns the address of the program or library with this function; `None` if it is unknown.
