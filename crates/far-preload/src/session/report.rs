@@ -118,8 +118,10 @@ pub(crate) extern "C" fn at_end() {
     // Relaxed: the threads of the program have finished counting.
     let (overflow, refused) = (OVERFLOW.load(Relaxed) as u64, REFUSED.load(Relaxed) as u64);
     let report = Report { session, stats, peak, overflow, refused };
-    // A process that used no far memory prints nothing, for example a shell that only starts the program.
-    if !session.launch.quiet && (stats.faults > 0 || overflow + refused > 0 || report.excluded() > 0) {
+    // A process that used no far memory prints nothing, for example a shell that only starts the program,
+    // unless its ordinary memory exceeds the budget.
+    let used = stats.faults > 0 || overflow + refused > 0 || report.excluded() > 0;
+    if !session.launch.quiet && (used || report.exceeds_budget()) {
         report.say();
     }
     report.append_json();
@@ -140,6 +142,17 @@ impl Report<'_> {
 
     fn ordinary(&self) -> u64 {
         self.peak.saturating_sub(self.stats.peak_local_bytes + self.stats.unmanaged_bytes)
+    }
+
+    /// Returns `true` if small blocks and other mappings take more than the local budget.
+    fn exceeds_budget(&self) -> bool {
+        let local = self.session.launch.local as u64;
+        // The memory map is read only if the peak allows it.
+        let takes = || {
+            let Resident { small_blocks, mappings, .. } = self.resident();
+            small_blocks + mappings
+        };
+        self.peak > local && takes() > local
     }
 
     fn managed(&self) -> u64 {
