@@ -84,7 +84,7 @@ pub(crate) use self::ref_count::MAX_REF_COUNT;
 
 /// Number of a frame in its pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct FrameId(pub u32);
+pub struct FrameId(pub u32);
 
 const DIRTY: u32 = 1 << 31;
 const WRITING: u32 = 1 << 30;
@@ -95,16 +95,16 @@ const IN: u32 = OPEN - IN_ONE;
 const PINS: u32 = IN_ONE - 1;
 const BUFFER_BITS: u32 = 25;
 /// The buffer number of a frame without a buffer: its page has not been read yet.
-pub(crate) const NO_BUFFER: u32 = (1 << BUFFER_BITS) - 1;
+pub const NO_BUFFER: u32 = (1 << BUFFER_BITS) - 1;
 /// Exclusive bound of page ids: 2 PiB of 4 KiB pages.
 pub const MAX_PAGE_ID: u64 = 1 << (u64::BITS - BUFFER_BITS);
 /// Largest number of frames in a pool. Including the spare ones there are fewer buffers than [`NO_BUFFER`].
-pub(crate) const MAX_FRAMES: usize = (1 << 24) - 1;
+pub const MAX_FRAMES: usize = (1 << 24) - 1;
 
 /// Header of one frame, half a cache line.
 #[derive(Debug)]
 #[repr(C, align(32))]
-pub(crate) struct Frame {
+pub struct Frame {
     pin: AtomicU32,
     /// The thread that last began to read the page in or to write it: a hint for the tracer about the thread
     /// that others wait for. 0 for thread tags that are too large.
@@ -157,14 +157,14 @@ pub(crate) enum Look {
 /// The right to refill an evicted frame (FRAME-2).
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Evicted {
+pub struct Evicted {
     /// The frame.
-    pub(crate) frame: FrameId,
+    pub frame: FrameId,
 }
 
 impl Frame {
     /// Returns a frame that has never held a page; owned by the pool's free list.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             pin: AtomicU32::new(0),
             worker: AtomicU16::new(0),
@@ -178,7 +178,7 @@ impl Frame {
 
     /// Pins the frame if it holds `page_id` (paper, `Frame.pin`). Never waits.
     #[inline]
-    pub(crate) fn try_pin(&self, page_id: PageId) -> bool {
+    pub fn try_pin(&self, page_id: PageId) -> bool {
         if !self.try_pin_any() {
             return false;
         }
@@ -205,7 +205,7 @@ impl Frame {
 
     /// Releases one pin.
     #[inline]
-    pub(crate) fn unpin(&self) {
+    pub fn unpin(&self) {
         shared_rmw();
         // Release: the holder's accesses come before the next owner's eviction.
         let before = self.pin.fetch_sub(1, Release);
@@ -214,7 +214,7 @@ impl Frame {
 
     /// Begins to evict the frame if it is unpinned and clean (FRAME-4): its state is leaving, with the
     /// caller as an evicting thread.
-    pub(crate) fn try_evict(&self) -> bool {
+    pub fn try_evict(&self) -> bool {
         // Relaxed: an estimate; the CAS decides.
         if self.pin.load(Relaxed) != OPEN {
             return false;
@@ -226,7 +226,7 @@ impl Frame {
 
     /// Joins the threads that evict `page_id` from this frame, if the frame is leaving and they are fewer
     /// than 255.
-    pub(crate) fn join_leaving(&self, page_id: PageId) -> bool {
+    pub fn join_leaving(&self, page_id: PageId) -> bool {
         // Acquire: pairs with the Release in `publish`, so the id below is the id of the leaving page or of a
         // later one. If the frame was reused in between and its new page is leaving too, the caller helps to
         // evict that page.
@@ -249,7 +249,7 @@ impl Frame {
     }
 
     /// Leaves a frame that the caller has closed and unmapped. The last evicting thread becomes its owner.
-    pub(crate) fn leave(&self, frame: FrameId) -> Option<Evicted> {
+    pub fn leave(&self, frame: FrameId) -> Option<Evicted> {
         let mut seen = self.pin.load(Relaxed);
         loop {
             debug_assert!(seen & LEAVING != 0 && seen & IN != 0, "left a frame that is not leaving");
@@ -270,7 +270,7 @@ impl Frame {
     }
 
     /// Takes the buffer of an evicted frame, if it has one.
-    pub(crate) fn take_buffer(&self, _owner: &Evicted) -> Option<u32> {
+    pub fn take_buffer(&self, _owner: &Evicted) -> Option<u32> {
         let Held { page_id, buffer } = Held::of(self.page.load(Relaxed));
         shared_store();
         // Relaxed: FRAME-1, only the owner changes the word now
@@ -280,7 +280,7 @@ impl Frame {
 
     /// Assigns an evicted frame to `page_id`, pinned once, without content. The caller reads the page, or
     /// calls [`disclaim_reading`](Self::disclaim_reading).
-    pub(crate) fn publish(&self, owner: Evicted, page_id: PageId) {
+    pub fn publish(&self, owner: Evicted, page_id: PageId) {
         drop(owner);
         self.page.store(Held { page_id, buffer: NO_BUFFER }.word(), Relaxed);
         self.ref_count.store(1, Relaxed);
@@ -302,13 +302,13 @@ impl Frame {
 
     /// Returns the page that the frame holds.
     #[inline]
-    pub(crate) fn page_id(&self) -> PageId {
+    pub fn page_id(&self) -> PageId {
         Held::of(self.page.load(Relaxed)).page_id // Relaxed: FRAME-3, the caller has pinned, or validates
     }
 
     /// Returns the buffer that holds the page's words; `NO_BUFFER` until the page was read.
     #[inline]
-    pub(crate) fn buffer(&self) -> u32 {
+    pub fn buffer(&self) -> u32 {
         self.held().buffer
     }
 
@@ -340,7 +340,7 @@ impl Frame {
 
     /// Installs the frame's content (FRAME-5); returns `true` if this thread was the first. The caller has
     /// pinned the frame.
-    pub(crate) fn install(&self, buffer: u32) -> bool {
+    pub fn install(&self, buffer: u32) -> bool {
         debug_assert!(buffer < NO_BUFFER, "a number that fits");
         let empty = Held { page_id: self.page_id(), buffer: NO_BUFFER };
         shared_rmw();
@@ -394,7 +394,7 @@ impl Frame {
 
     /// Returns `true` if the frame holds a page that readers may read.
     #[inline]
-    pub(crate) fn is_open(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         // Acquire: FRAME-3, the id and the buffer are read after this.
         let pin = self.pin.load(Acquire);
         pin & OPEN != 0

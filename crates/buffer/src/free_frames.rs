@@ -5,7 +5,7 @@ use crate::index_stack::{Below, IndexStack};
 
 /// A stack of frames, identified by their turns. The header of each frame holds the next frame of the stack.
 #[derive(Debug)]
-pub(crate) struct FreeFrames(IndexStack);
+pub struct FreeFrames(IndexStack);
 
 /// The headers of all frames, which hold the links of the stack.
 struct Headers<'f>(&'f [Frame]);
@@ -28,12 +28,12 @@ impl Below for Headers<'_> {
 
 impl FreeFrames {
     /// Returns a list of all `frames` frames.
-    pub(crate) fn all(frames: usize) -> Self {
+    pub fn all(frames: usize) -> Self {
         Self(IndexStack::new(frames))
     }
 
     /// Takes a frame. Returns `None` if the list is empty.
-    pub(crate) fn pop(&self, frames: &[Frame]) -> Option<Evicted> {
+    pub fn pop(&self, frames: &[Frame]) -> Option<Evicted> {
         let headers = Headers(frames);
         self.0.pop(&headers).map(|turn| Evicted { frame: headers.frame(turn) })
     }
@@ -44,7 +44,7 @@ impl FreeFrames {
     }
 
     /// Adds the frame to the free list.
-    pub(crate) fn push(&self, owner: Evicted, frames: &[Frame]) {
+    pub fn push(&self, owner: Evicted, frames: &[Frame]) {
         self.0.push(turn_of(owner.frame, frames.len()) as u32, &Headers(frames));
     }
 }

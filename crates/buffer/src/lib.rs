@@ -42,7 +42,9 @@ pub mod cleaner;
 pub mod count;
 mod dirty_map;
 pub mod error;
+#[cfg_attr(not(feature = "parts"), expect(unreachable_pub, reason = "public with the feature `parts`"))]
 mod frame;
+#[cfg_attr(not(feature = "parts"), expect(unreachable_pub, reason = "public with the feature `parts`"))]
 mod free_frames;
 pub mod guard;
 mod index_stack;
@@ -52,10 +54,21 @@ mod memory;
 pub mod model;
 pub mod page_file;
 mod page_hints;
+#[cfg_attr(not(feature = "parts"), expect(unreachable_pub, reason = "public with the feature `parts`"))]
 mod page_table;
 #[cfg(all(test, not(loom)))]
 mod panic_tests;
+#[cfg_attr(not(feature = "parts"), expect(unreachable_pub, reason = "public with the feature `parts`"))]
 mod policy;
+/// Parts of the pool from which the evaluation builds a cache of values other than pages. Not for users.
+#[cfg(feature = "parts")]
+#[doc(hidden)]
+pub mod parts {
+    pub use crate::frame::{Evicted, Frame, FrameId, MAX_FRAMES, NO_BUFFER};
+    pub use crate::free_frames::FreeFrames;
+    pub use crate::page_table::{Inserted, Owners, PageTable};
+    pub use crate::policy::{Replacement, Search, Sweep, two_rings::Swap};
+}
 pub mod pool;
 mod read_ahead;
 mod stall;

@@ -61,7 +61,7 @@ const FULL_SLOTS: usize = if cfg!(loom) { 1 } else { 9 };
 const TENTATIVE: u32 = 1 << 31;
 
 /// The mapping from frames to their pages.
-pub(crate) trait Owners {
+pub trait Owners {
     /// Returns the page in the header of a frame; it may be outdated unless the frame is pinned (TABLE-3).
     fn page_of(&self, frame: FrameId) -> PageId;
 }
@@ -85,7 +85,7 @@ unsafe impl ZeroIsValid for Bucket {}
 
 /// The page table.
 #[derive(Debug)]
-pub(crate) struct PageTable {
+pub struct PageTable {
     buckets: ZeroedArray<Bucket>,
     /// Number of bits for a frame number + 1.
     frame_bits: u32,
@@ -107,7 +107,7 @@ fn fence_after_rmw() {
 
 /// Result of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Inserted {
+pub enum Inserted {
     /// The entry is in the table.
     New,
     /// The page already has this frame.
@@ -116,7 +116,7 @@ pub(crate) enum Inserted {
 
 impl PageTable {
     /// Returns a table for `frames` entries, in this memory if it has room.
-    pub(crate) fn new(frames: usize, memory: &mut ZeroedMemory) -> Self {
+    pub fn new(frames: usize, memory: &mut ZeroedMemory) -> Self {
         let buckets = if cfg!(loom) { (frames * 2).next_power_of_two() } else { frames.div_ceil(FULL_SLOTS) };
         let empty =
             || Bucket { slots: std::array::from_fn(|_| AtomicU32::new(0)), passed: AtomicU32::new(0) };
@@ -197,13 +197,13 @@ impl PageTable {
     /// Returns the frame of a page. Writes nothing. Reads one cache line and the frame's header if the page
     /// is in the bucket of its hash.
     #[inline]
-    pub(crate) fn get<O: Owners + ?Sized>(&self, page_id: PageId, owners: &O) -> Option<FrameId> {
+    pub fn get<O: Owners + ?Sized>(&self, page_id: PageId, owners: &O) -> Option<FrameId> {
         self.find(page_id, |frame| (owners.page_of(frame) == page_id).then_some(frame))
     }
 
     /// Calls `look` for each frame that may hold the page, and returns the first result that is `Some`.
     #[inline]
-    pub(crate) fn find<T>(&self, page_id: PageId, mut look: impl FnMut(FrameId) -> Option<T>) -> Option<T> {
+    pub fn find<T>(&self, page_id: PageId, mut look: impl FnMut(FrameId) -> Option<T>) -> Option<T> {
         lookup();
         let tag = self.tag(page_id);
         let (bucket, first) = self.place(page_id);
@@ -255,7 +255,7 @@ impl PageTable {
     /// # Panics
     ///
     /// If the table is full, which cannot happen in a pool: it has fewer frames than slots.
-    pub(crate) fn insert<O: Owners + ?Sized>(&self, page_id: PageId, frame: FrameId, owners: &O) -> Inserted {
+    pub fn insert<O: Owners + ?Sized>(&self, page_id: PageId, frame: FrameId, owners: &O) -> Inserted {
         let mut backoff = Backoff::new();
         loop {
             if let Some(existing) = self.get(page_id, owners) {
@@ -354,7 +354,7 @@ impl PageTable {
 
     /// Removes the entry `page_id → frame`; returns `true` if this call removed it. The caller evicts the
     /// page from the frame (TABLE-2) or has pinned the frame, so no other page's word can refer to the frame.
-    pub(crate) fn remove(&self, page_id: PageId, frame: FrameId) -> bool {
+    pub fn remove(&self, page_id: PageId, frame: FrameId) -> bool {
         let word = self.word(page_id, frame);
         let mut bucket = self.home(page_id);
         for _ in 0..self.buckets.len() {

@@ -85,7 +85,7 @@ pub(crate) fn threads<T: TryFrom<u64>>() -> RangedU64ValueParser<T> {
 /// Other comparisons.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Compare Azekura's page cache with moka, quick_cache and foyer
+    /// Compare page caches and general caches: Azekura's with moka, quick_cache and foyer
     #[cfg(feature = "caches")]
     Cache(crate::cache::Cache),
     /// Compare engines at their defaults with data larger than the memory, limited by a control group

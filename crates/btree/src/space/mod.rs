@@ -18,9 +18,9 @@ use azekura_buffer::{BufferPool, ExclusiveGuard, FixError, StoreError};
 use azekura_wal::LogBufferId;
 
 pub(crate) use changes::Recording;
-pub use release::FreeSpace;
 pub(crate) use map::{check_clear, check_make, check_next, check_set, clear, make, set, set_next};
 pub use map::{group_pages, has_next, is_used, map_of};
+pub use release::FreeSpace;
 
 use crate::change::PageOp;
 use crate::env::Env;

@@ -15,7 +15,7 @@ const WARM_REF_COUNT: u32 = 4;
 impl Frame {
     /// Counts a use; writes only below the maximum.
     #[inline]
-    pub(crate) fn note_use(&self) {
+    pub fn note_use(&self) {
         let count = self.ref_count.load(Relaxed);
         if u32::from(count) < MAX_REF_COUNT {
             shared_store();

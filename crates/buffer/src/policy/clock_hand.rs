@@ -23,7 +23,7 @@ pub enum HandKind {
 
 /// The hand of the clock.
 #[derive(Debug)]
-pub(crate) struct ClockHand {
+pub struct ClockHand {
     stripes: Box<[CachePadded<AtomicU64>]>,
 }
 

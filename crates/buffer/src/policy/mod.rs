@@ -31,7 +31,7 @@ const MAX_ROUNDS: usize = if cfg!(loom) { 2 } else { MAX_REF_COUNT as usize + 2 
 
 /// The bound of one search for a victim, and its cost so far.
 #[derive(Debug)]
-pub(crate) struct Search {
+pub struct Search {
     /// Number of frames that the search may still check.
     left: usize,
     /// Number of frames checked so far.
@@ -47,7 +47,7 @@ impl Search {
     }
 
     /// Returns a search that is bounded only by `MAX_ROUNDS` rounds.
-    pub(crate) const fn full() -> Self {
+    pub const fn full() -> Self {
         Self::bounded(usize::MAX)
     }
 
@@ -72,7 +72,7 @@ impl Search {
 
 /// Result of a sweep.
 #[derive(Debug)]
-pub(crate) enum Sweep {
+pub enum Sweep {
     /// A frame that the caller has begun to evict.
     Victim {
         /// The frame.
@@ -97,7 +97,7 @@ pub(crate) enum Sweep {
     clippy::large_enum_variant,
     reason = "a pool has one value; a box would add an indirection to each miss"
 )]
-pub(crate) enum Replacement {
+pub enum Replacement {
     /// Nb-GCLOCK: the paper's single ring.
     NbGclock(ClockHand),
     /// Two rings: the default.
@@ -106,7 +106,7 @@ pub(crate) enum Replacement {
 
 impl Replacement {
     /// Returns the state of `policy` for this number of frames.
-    pub(crate) fn new(policy: Policy, frames: usize) -> Self {
+    pub fn new(policy: Policy, frames: usize) -> Self {
         match policy {
             Policy::NbGclock(hand) => Self::NbGclock(ClockHand::new(hand)),
             Policy::TwoRings => Self::TwoRings(TwoRings::new(frames)),
@@ -122,7 +122,7 @@ impl Replacement {
     }
 
     /// Searches for a victim.
-    pub(crate) fn sweep(&self, frames: &[Frame], search: &mut Search) -> Sweep {
+    pub fn sweep(&self, frames: &[Frame], search: &mut Search) -> Sweep {
         match self {
             Self::NbGclock(hand) => nb_gclock::sweep(frames, hand, search),
             Self::TwoRings(rings) => rings.sweep(frames, search),
@@ -130,7 +130,7 @@ impl Replacement {
     }
 
     /// Informs the policy that the caller owns the victim of the sweep.
-    pub(crate) fn evicted(&self, swap: Option<Swap>, owner: &Evicted) {
+    pub fn evicted(&self, swap: Option<Swap>, owner: &Evicted) {
         if let (Self::TwoRings(rings), Some(swap)) = (self, swap) {
             rings.swap(swap, owner);
         }

@@ -80,7 +80,7 @@ const MAX_PASSED: usize = if cfg!(loom) { 2 } else { 32 };
 
 /// Two slots to swap, once the caller owns the frame in the main slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Swap {
+pub struct Swap {
     probation_slot: usize,
     candidate: FrameId,
     main_slot: usize,
@@ -88,7 +88,7 @@ pub(crate) struct Swap {
 
 /// The rings, their hands and the sketch.
 #[derive(Debug)]
-pub(crate) struct TwoRings {
+pub struct TwoRings {
     slots: ZeroedArray<AtomicU32>,
     /// The slots and turns of the probation ring.
     probation: Probation,

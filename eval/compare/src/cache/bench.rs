@@ -195,7 +195,7 @@ impl Bench<'_> {
         let mut of_pool = vec![measure(ChangingPool::NAME, &changing, self.stops)?];
         for which in Which::ALL {
             let cache = which.build(stalled::FRAMES, Device::memory());
-            let is_pool = which.is_ours();
+            let is_pool = matches!(which, Which::Lab(_)) && which.is_ours();
             // Other caches need fewer stops for a result.
             let times = if is_pool { self.stops } else { self.stops.div_ceil(10) };
             let stalled = measure(which.name(), &*cache, times)?;

@@ -1,4 +1,4 @@
-//! `cache`: compares the page cache with general caches, row by row of the goals for the buffer pool.
+//! `cache`: compares page caches and general caches, row by row of the goals for the buffer pool.
 //!
 //! For a row of rates, the result of each cache is the median and the spread of its runs, which are
 //! interleaved. Hit ratios are exact: one thread, one trace. Each row ends with its goals: the required value
@@ -32,7 +32,7 @@ use serde::Serialize;
 
 use self::row::Row;
 
-/// Compare Azekura's page cache with moka, quick_cache and foyer
+/// Compare page caches and general caches: Azekura's with moka, quick_cache and foyer
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cache {
     /// Print one JSON object instead of tables, or write it to FILE in addition to the tables

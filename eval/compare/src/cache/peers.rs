@@ -2,13 +2,14 @@
 //!
 //! A hit looks up the page, reads the word with the page's number, and releases the page. A miss reads the
 //! page from the device and inserts it. Other caches hold an `Arc<Page>`, which a hit clones; Azekura's
-//! pool lends the page. All caches with a configurable hasher use the same one.
+//! caches lend the page. All caches with a configurable hasher use the same one.
 
 use std::sync::Arc;
 
 use ahash::RandomState;
 use azekura_base::durable::NoLog;
 use azekura_base::{Lsn, PageId, StripedCounter};
+use azekura_baselines::general_cache::{Cache, CacheOptions};
 use azekura_buffer::{BufferPool, PageStore, PoolOptions};
 use azekura_lab::lab::nb_gclock::cache::{Kind, PageCache, Tally};
 use azekura_lab::lab::nb_gclock::device::{Device, PAGE_BYTES};
@@ -21,16 +22,19 @@ pub(super) type Page = [u8; PAGE_BYTES];
 pub(super) enum Which {
     /// A cache of `azekura-lab`.
     Lab(Kind),
+    /// The general cache of `azekura_baselines`.
+    General,
     Moka,
     QuickCache,
     Foyer,
 }
 
 impl Which {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Lab(Kind::TwoRingsPeek),
         Self::Lab(Kind::TwoRings),
         Self::Lab(Kind::NbStriped),
+        Self::General,
         Self::QuickCache,
         Self::Foyer,
         Self::Moka,
@@ -44,6 +48,7 @@ impl Which {
             Self::Lab(Kind::TwoRings) => "azekura pool, fix",
             Self::Lab(Kind::NbStriped) => "azekura pool, plain nb-gclock",
             Self::Lab(kind) => kind.name(),
+            Self::General => "azekura cache",
             Self::Moka => "moka",
             Self::QuickCache => "quick_cache",
             Self::Foyer => "foyer (s3-fifo)",
@@ -57,13 +62,18 @@ impl Which {
 
     /// Returns `true` if this is a cache of Azekura.
     pub(super) const fn is_ours(self) -> bool {
-        matches!(self, Self::Lab(Kind::TwoRingsPeek | Kind::TwoRings | Kind::NbStriped))
+        matches!(self, Self::General | Self::Lab(Kind::TwoRingsPeek | Kind::TwoRings | Kind::NbStriped))
     }
 
     pub(super) fn build(self, frames: usize, device: Device) -> Box<dyn PageCache> {
         let (misses, hasher) = (StripedCounter::new(), RandomState::with_seed(1));
         match self {
             Self::Lab(kind) => kind.build(frames, device),
+            Self::General => {
+                let cache =
+                    Cache::with(frames, CacheOptions::default(), hasher).expect("a capacity in bounds");
+                Box::new(General { cache, device, misses })
+            }
             Self::Moka => {
                 let cache =
                     moka::sync::Cache::builder().max_capacity(frames as u64).build_with_hasher(hasher);
@@ -162,6 +172,30 @@ fn read(device: &Device, page: u64) -> Box<Page> {
     let mut value: Box<Page> = Box::new([0; PAGE_BYTES]);
     device.read_page(PageId(page), &mut *value).expect("the lab's file can be read");
     value
+}
+
+/// The general cache of `azekura_baselines`.
+struct General {
+    cache: Cache<u64, Box<Page>, RandomState>,
+    device: Device,
+    misses: StripedCounter,
+}
+
+impl PageCache for General {
+    fn visit(&self, page: u64) -> u64 {
+        if let Some(found) = self.cache.get(&page) {
+            return number(&found);
+        }
+        self.misses.add(1);
+        match self.cache.get_or_insert_with(page, || read(&self.device, page)) {
+            Ok(value) => number(&value),
+            Err(full) => number(&full.value),
+        }
+    }
+
+    fn tally(&self) -> Tally {
+        Tally { misses: self.misses.sum(), duplicate_reads: 0 }
+    }
 }
 
 /// Another cache: looks up a page; on a miss, loads and inserts it. Each operation is one indirect call, as

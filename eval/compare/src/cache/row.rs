@@ -161,7 +161,7 @@ mod tests {
     fn a_row_knows_the_best_of_ours_and_of_the_rivals() {
         let mut row = Row::new("a1", "", "");
         for (which, value) in [
-            (Which::Lab(Kind::TwoRingsPeek), 5.0),
+            (Which::General, 5.0),
             (Which::Lab(Kind::TwoRings), 4.0),
             (Which::Moka, 1.0),
             (Which::QuickCache, 2.0),
