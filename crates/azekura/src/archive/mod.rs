@@ -178,13 +178,16 @@ impl Archive {
     }
 
     /// Sets the wrapped data key of a key record for the headers of new files, and begins a new file with the
-    /// next block.
+    /// next block, unless the present file has no records.
     #[cfg(feature = "encryption")]
     pub(crate) fn set_key_record(&self, record: &[u8]) {
         if let Some(key) = &self.key {
             let mut state = self.state.lock();
             *key.wrapped.lock() = record[..WRAPPED_BYTES].to_vec();
-            state.file = None;
+            // A file without records would be replaced by a new one of the same name, and a crash meanwhile
+            // would leave an archive that does not begin at its first LSN.
+            let name = self.dir.join(file_name(state.next_lsn));
+            state.file.take_if(|file| file.path != name);
         }
     }
 

@@ -244,6 +244,36 @@ fn a_compaction_with_a_new_key_survives_a_power_cut_at_each_io() {
     assert!(unfinished > 10, "{unfinished} unfinished, {complete} complete");
 }
 
+/// The archive's file has no records at the change of the key. The power then fails while the archive grows.
+#[test]
+fn a_change_of_the_key_keeps_an_archive_without_records() {
+    for n in 1.. {
+        let mut is_complete = false;
+        for seed in 0..8 {
+            let fs = FaultFs::new();
+            let db = with(&fs, 1).archive("/archive").open("/db").unwrap();
+            db.backup().file_system(Arc::new(fs.clone())).to_directory("/full").unwrap();
+            db.change_encryption_key(&[2; 32]).unwrap();
+            fs.cut_power_at(n);
+            let insert = |n| db.transact(|tx| tx.table(&ROWS)?.insert(&n, &vec![7; 300]));
+            is_complete = (0..5).all(|n| insert(n).is_ok());
+            let crashed = fs.crash(seed);
+            drop(db);
+            let db = with(&crashed, 2).archive("/archive").open("/db").unwrap();
+            let rows = db.transact(|tx| Ok(tx.table(&ROWS)?.iter().count())).unwrap();
+            db.archive_log().unwrap();
+            db.close().unwrap();
+            let restore = Restore::new().file_system(Arc::new(crashed.clone())).builder(with(&crashed, 1));
+            let restored = restore.archive("/archive").from_directory("/full", "/copy");
+            restored.unwrap_or_else(|error| panic!("I/O {n}, crash {seed}: {error}"));
+            assert_rows(&with(&crashed, 1).open("/copy").unwrap(), rows);
+        }
+        if is_complete {
+            break;
+        }
+    }
+}
+
 /// Changes the key record in each slot of CONTROL, with right checksums.
 fn change_record(fs: &FaultFs, change: impl Fn(&mut [u8])) {
     let path = Path::new("/db/CONTROL");
