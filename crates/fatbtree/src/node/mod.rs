@@ -57,7 +57,7 @@ mod transfer;
 mod work;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -162,8 +162,8 @@ pub struct Node {
     application: Rc<dyn Application>,
     locks: LockService,
     state: RefCell<State>,
-    /// Leaves that a task counts.
-    counted: RefCell<BTreeSet<PageNo>>,
+    /// Leaves that a task counts, with the rows and bytes added since the count began.
+    counted: RefCell<BTreeMap<PageNo, (isize, usize)>>,
     /// Notified when a received leaf was installed or dropped.
     changed: Notify,
     store_identity: StoreIdentity,

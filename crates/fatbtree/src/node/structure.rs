@@ -30,8 +30,12 @@ impl Drop for Counting<'_> {
 impl Node {
     /// Begins to count a leaf. Returns `None` if another task counts it: the next growth is a new occasion.
     fn count_leaf(&self, page: PageNo) -> Option<Counting<'_>> {
-        let is_first = self.counted.borrow_mut().insert(page);
-        is_first.then(|| Counting { node: self, page })
+        let mut counted = self.counted.borrow_mut();
+        if counted.contains_key(&page) {
+            return None;
+        }
+        counted.insert(page, (0, 0));
+        Some(Counting { node: self, page })
     }
 
     /// Splits or merges a leaf after a write that added `rows` rows and `bytes` bytes, if the leaf is too
@@ -71,14 +75,23 @@ impl Node {
         load.rows == 0 || load.rows / step != before / step
     }
 
-    /// Returns the estimated size of a leaf after a change. A split or a merge counts the rows again.
+    /// Returns the estimated size of a leaf after a change. Growth while a task counts the leaf is added to
+    /// the count, which may include it. A split or a merge counts the rows again.
     pub(super) async fn recount(&self, page: PageNo, rows: isize, bytes: usize) -> Option<Load> {
         let known = self.state.borrow().loads.get(&page).copied();
         let load = match known {
             Some(load) => Load { rows: load.rows.saturating_add_signed(rows), bytes: load.bytes + bytes },
             None => {
-                let _counting = self.count_leaf(page)?;
-                Load::from(&self.store.weigh(self.leaf(page)?.range).await.ok()?)
+                let Some(_counting) = self.count_leaf(page) else {
+                    if let Some((more_rows, more_bytes)) = self.counted.borrow_mut().get_mut(&page) {
+                        *more_rows += rows.max(0);
+                        *more_bytes += bytes;
+                    }
+                    return None;
+                };
+                let load = Load::from(&self.store.weigh(self.leaf(page)?.range).await.ok()?);
+                let (rows, bytes) = self.counted.borrow().get(&page).copied().unwrap_or_default();
+                Load { rows: load.rows.saturating_add_signed(rows), bytes: load.bytes + bytes }
             }
         };
         self.state.borrow_mut().loads.insert(page, load);
