@@ -6,6 +6,8 @@
 
 #[path = "programs/common.rs"]
 mod common;
+#[path = "programs/counts.rs"]
+mod counts;
 #[path = "programs/locks.rs"]
 mod locks;
 #[path = "programs/memory.rs"]
