@@ -39,7 +39,8 @@ fn is_installed(name: &str) -> bool {
 fn programs_of_a_distribution_print_the_same() {
     let directory = tempfile::tempdir().unwrap();
     let text = |changed: u64| -> String {
-        let line = |i: u64| format!("{} {}\n", i * 7919 % 1_000_003, i + u64::from(i.is_multiple_of(changed)));
+        let line =
+            |i: u64| format!("{} {}\n", i * 7919 % 1_000_003, i + u64::from(i.is_multiple_of(changed)));
         (1..100_000).map(line).collect()
     };
     std::fs::write(directory.path().join("FILE"), text(u64::MAX)).unwrap();
