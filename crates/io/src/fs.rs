@@ -371,6 +371,21 @@ pub fn file_exists(fs: &dyn Fs, path: &Path) -> io::Result<bool> {
     }
 }
 
+/// Creates a directory unless it exists, and makes its name durable: with one [`Fs::sync_dir`], also if it
+/// existed, because its creator may have crashed before the sync. The names above it must be durable.
+///
+/// # Errors
+///
+/// The errors of [`Fs::create_dir_all`] and [`Fs::sync_dir`].
+pub fn create_dir_durable(fs: &dyn Fs, dir: &Path) -> io::Result<()> {
+    fs.create_dir_all(dir)?;
+    match dir.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => fs.sync_dir(Path::new(".")),
+        Some(parent) => fs.sync_dir(parent),
+        None => Ok(()),
+    }
+}
+
 /// Creates a directory and its missing ancestors, and makes their names durable, from the outermost on. So if
 /// a call ended by a crash had created a directory, only the name of the innermost one may not be durable.
 ///
@@ -387,13 +402,9 @@ pub fn create_dir_all_durable(fs: &dyn Fs, path: &Path) -> io::Result<()> {
     let missing = named().take_while(|dir| !fs.exists(dir)).count();
     let dirs: Vec<&Path> = named().take(missing + 1).collect();
     for (nth, dir) in dirs.into_iter().enumerate().rev() {
-        fs.create_dir_all(dir)?;
-        let Some(parent) = dir.parent() else { continue };
-        let synced = fs.sync_dir(if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
-        let is_tolerated = |kind| matches!(kind, PermissionDenied | InvalidInput);
-        let had_existed = nth == missing;
-        synced
-            .or_else(|error| if had_existed && is_tolerated(error.kind()) { Ok(()) } else { Err(error) })?;
+        let is_tolerated = |kind| nth == missing && matches!(kind, PermissionDenied | InvalidInput);
+        create_dir_durable(fs, dir)
+            .or_else(|error| if is_tolerated(error.kind()) { Ok(()) } else { Err(error) })?;
     }
     Ok(())
 }

@@ -61,7 +61,9 @@ pub use device::{DeviceFs, DeviceModel};
 pub use error::{PowerCut, is_power_cut};
 #[cfg(feature = "test-fs")]
 pub use fault::{FailKind, FaultFs, IoKind, IoRecord};
-pub use fs::{File, FileLock, Fs, OpenOptions, create_dir_all_durable, file_exists, replace_file};
+pub use fs::{
+    File, FileLock, Fs, OpenOptions, create_dir_all_durable, create_dir_durable, file_exists, replace_file,
+};
 pub use memory::MemFs;
 pub use os::OsFs;
 pub use overlay::OverlayFs;

@@ -214,7 +214,7 @@ impl SegmentStore {
         if self.state.lock().sizes.is_some() {
             let log_dir = self.dir.parent().filter(|_| !self.fs.exists(&self.dir)); // SEGMENT-8
             for dir in log_dir.into_iter().chain([&*self.dir]) {
-                azekura_io::create_dir_all_durable(&*self.fs, dir).map_err(WalError::io("create", dir))?;
+                azekura_io::create_dir_durable(&*self.fs, dir).map_err(WalError::io("create", dir))?;
             }
         }
         self.survey()?;

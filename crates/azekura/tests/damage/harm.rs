@@ -252,7 +252,7 @@ pub(crate) fn outdated(files: &MemFs) -> Vec<PageId> {
 }
 
 /// Replaces each damaged page by its newest copy, of any age; returns their number. A store must not repair
-/// pages in this way.
+/// pages in this way. (A page of zeroes is a hole, not a damaged page.)
 pub(crate) fn repair_silently(files: &MemFs) -> usize {
     let mut copies = copies(files);
     copies.sort_by_key(|&(id, sequence, _)| (id, sequence));
@@ -260,7 +260,8 @@ pub(crate) fn repair_silently(files: &MemFs) -> usize {
     for run in copies.chunk_by(|a, b| a.0 == b.0) {
         let (id, _, copy) = run.last().expect("not empty");
         let place = (id.0 as usize + 1) * PAGE;
-        if place + PAGE <= bytes.len() && !image::is_intact(&bytes[place..place + PAGE], *id) {
+        let is_damaged = |page: &[u8]| !image::is_intact(page, *id) && page.iter().any(|&byte| byte != 0);
+        if bytes.get(place..place + PAGE).is_some_and(is_damaged) {
             bytes[place..place + PAGE].copy_from_slice(copy);
             repaired += 1;
         }
