@@ -123,7 +123,8 @@ pub trait PageStore: Send + Sync + fmt::Debug {
     fn sync(&self) -> Result<(), StoreError>;
 
     /// Guarantees that these pages can be written later even if the disk is full by then. The same holds for
-    /// all pages before them, except pages that were released since their last write or call of this function.
+    /// all pages before them, except pages that were released after their last write or the last call of this
+    /// function for them.
     ///
     /// # Errors
     ///

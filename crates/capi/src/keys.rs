@@ -68,8 +68,8 @@ pub unsafe extern "C" fn azk_open_with_key_source(
 }
 
 /// Replaces the key of an encrypted store by the 32 bytes at `key`. Later openings need the new key, and ask
-/// a key source for `id`, which may be null. The data key of the store stays the same. On an error the old key
-/// is still needed, and the call may be repeated.
+/// a key source for `id`, which may be null. The data key of the store stays the same. After an error the
+/// old key is still needed, and the call may be repeated.
 ///
 /// # Safety
 ///

@@ -1,5 +1,5 @@
-//! Algorithms for the evaluation only: synchronization that the papers measured and then replaced, a cache for
-//! values other than pages, and the successor of the interface of a paper's device.
+//! Algorithms for the evaluation only: synchronization that the papers measured and then replaced, a cache
+//! for values other than pages, and the successor of the interface of a paper's device.
 //!
 //! | module | content |
 //! |---|---|

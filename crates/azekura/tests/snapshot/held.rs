@@ -30,7 +30,7 @@ fn a_row_has_at_most_one_version_more_than_snapshots_are_open() {
     assert_eq!((stats.open, stats.versions, stats.version_bytes), (0, 0, 0));
 }
 
-/// The number of open snapshots is read seldom. The number from before the others were closed must not remain.
+/// The number of open snapshots is read seldom. The number from before others were closed must not remain.
 #[test]
 fn a_row_has_at_most_two_versions_after_all_of_many_snapshots_but_one_were_closed() {
     const KEYS: u64 = 500;

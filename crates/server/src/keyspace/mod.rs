@@ -99,7 +99,7 @@ pub(crate) struct Keyspace<'tx> {
     added: Cell<KeyCounts>,
     /// Bytes of the keys and values that were written.
     written: Cell<usize>,
-    /// Mark of the client whose `EXEC` this transaction runs (WATCH-5).
+    /// Mark of the client of the `EXEC` that this transaction runs (WATCH-5).
     own_mark: OnceCell<Changed>,
     visits: Visits,
 }

@@ -277,7 +277,8 @@ fn connection_and_server_information_is_reported() {
          CONFIG SET save 1 => -ERR settings cannot be changed while the server runs…
          COMMAND COUNT => :86
          COMMAND INFO get nope => [[get :2 [readonly] :1 :1 :1 [@string @read] [] [] []] nil]
-         COMMAND INFO ping exec => [[ping :-1 [] :0 :0 :0 [@connection] [] [] []] [exec :1 [no_multi] :0 :0 :0 [@transaction] [] [] []]]
+         COMMAND INFO ping => [[ping :-1 [] :0 :0 :0 [@connection] [] [] []]]
+         COMMAND INFO exec => [[exec :1 [no_multi] :0 :0 :0 [@transaction] [] [] []]]
          COMMAND GETKEYS MSET a 1 b 2 => [a b]
          COMMAND GETKEYS PING => -ERR The command has no key arguments
          COMMAND DOCS get => [get [summary Returns the value of a key. since 0.1.0 group string]]

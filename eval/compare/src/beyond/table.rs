@@ -1,4 +1,5 @@
-//! The results as text and as a page with charts. The cells in which Azekura is slowest, relative to the best peer, come first.
+//! The results as text and as a page with charts. The cells in which Azekura is slowest, relative to the best
+//! peer, come first.
 
 use super::{Phase, Row};
 use azekura_lab::plot;
