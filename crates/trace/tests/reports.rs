@@ -6,7 +6,7 @@ mod common;
 
 use azekura_trace::WaitKind::{Device, Latch};
 use azekura_trace::event::{Event, EventKind};
-use azekura_trace::file::{CpuQuota, CpuSample, Ending, Trace};
+use azekura_trace::file::{CpuQuota, CpuSample, CpuSource, Ending, Trace};
 use azekura_trace::report::{Format, ReportError, ReportOptions, diff, diff_files, report, report_file};
 use common::simulator::Duration::Exponential;
 use common::simulator::Machine;
@@ -164,6 +164,40 @@ fn the_page_needs_nothing_else_and_names_cannot_break_it() {
     assert_eq!(data["timeline"]["threads"][0]["name"], "worker 1 (1)");
     let cells = data["timeline"]["threads"][0]["cells"].as_array().unwrap();
     assert_eq!(cells[0]["lock"], 719, "3000 of the first 4167 ns");
+}
+
+#[test]
+fn the_page_has_a_flame_graph_of_waits_off_the_processor() {
+    let page = |trace: &Trace| String::from_utf8(as_format(trace, Format::Html)).unwrap();
+    let script = Script::default().anchor(0, 0).enter(0, 1).begin(1_000, 1, 0xabc, Latch);
+    let script = script.end(4_000, 1, 0xabc).begin(5_000, 2, 0, Device).end(6_000, 2, 0).exit(10_000);
+    let mut trace = trace(1_000_000, &["<b>\"get\""], &["<i>cache</i>", "disk"], vec![script]);
+    trace.threads[0].cpu = CpuSource::None;
+    let page_of_waits = page(&trace);
+    let (_, graph) = page_of_waits.split_once("<div class=\"flame\">").expect("a graph");
+    let (graph, _) = graph.split_once("</main>").expect("an end");
+    let operation = "&lt;b&gt;&quot;get&quot;";
+    for expected in [
+        "<div class=\"box\" style=\"width:100.0000%\"><span class=\"all\" title=\"all waits: 0.004 ms, ",
+        "<div class=\"box\" style=\"width:75.0000%\"><span class=\"lock\" title=\"latch: 0.003 ms, 75.00 % ",
+        "<div class=\"box\" style=\"width:25.0000%\"><span class=\"io\" title=\"device: 0.001 ms, 25.00 % ",
+        &format!("title=\"{operation}: 0.003 ms, 75.00 % of all waits\">{operation}</span>"),
+        "&lt;i&gt;cache&lt;/i&gt; (",
+    ] {
+        assert!(graph.contains(expected), "{expected} in\n{graph}");
+    }
+    assert!(!graph.contains("<b>") && !graph.contains("<i>"), "names are escaped\n{graph}");
+    assert!(!page_of_waits.contains("<details"), "visible without unfolding");
+    assert!(page_of_waits.contains("The recording has no call stacks"));
+    assert!(page_of_waits.contains("The CPU time is not known"));
+}
+
+#[test]
+fn the_page_of_a_recording_without_waits_says_so() {
+    let script = Script::default().anchor(0, 0).enter(0, 1).exit(10_000);
+    let page = as_format(&trace(10_000, &["get"], &[], vec![script]), Format::Html);
+    let page = String::from_utf8(page).unwrap();
+    assert!(page.contains("No wait off the processor was recorded.") && !page.contains("class=\"flame\""));
 }
 
 #[test]

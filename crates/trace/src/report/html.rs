@@ -1,6 +1,6 @@
 //! The report as one self-contained HTML page with data, style and script.
 
-use super::text;
+use super::{flame, text};
 use crate::analyze::{Analysis, timeline};
 use serde::Serialize;
 use std::io;
@@ -21,17 +21,20 @@ pub(super) fn page(analysis: &Analysis, top: usize) -> io::Result<String> {
     let json = serde_json::to_string(&data)?;
     let label = &analysis.recorded.label;
     let title = if label.is_empty() { "trace" } else { label };
-    // Two placeholders receive user input. The template is split before, so input is never searched for
+    // The placeholders receive user input. The template is split before, so input is never searched for
     // placeholders.
     let (head, rest) = PAGE.split_once("{{title}}").unwrap_or((PAGE, ""));
-    let (middle, rest) = rest.split_once("{{text}}").unwrap_or((rest, ""));
+    let (before_flame, rest) = rest.split_once("{{flame}}").unwrap_or((rest, ""));
+    let (before_text, rest) = rest.split_once("{{text}}").unwrap_or((rest, ""));
     let (before_data, tail) = rest.split_once("{{data}}").unwrap_or((rest, ""));
     let text = escape(&text::text(analysis, top));
-    Ok([head, &escape(title), middle, &text, before_data, &in_script(&json), tail].concat())
+    let flame = flame::section(analysis);
+    let (title, json) = (escape(title), in_script(&json));
+    Ok([head, &title, before_flame, &flame, before_text, &text, before_data, &json, tail].concat())
 }
 
 /// Returns text as HTML.
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
@@ -45,9 +48,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_template_has_its_three_places_in_order() {
+    fn the_template_has_its_four_places_in_order() {
         let at = |place: &str| PAGE.find(place).expect("there");
-        assert!(at("{{title}}") < at("{{text}}") && at("{{text}}") < at("{{data}}"));
+        assert!(at("{{title}}") < at("{{flame}}") && at("{{flame}}") < at("{{text}}"));
+        assert!(at("{{text}}") < at("{{data}}"));
     }
 
     #[test]

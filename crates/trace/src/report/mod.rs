@@ -4,6 +4,7 @@
 
 mod bootstrap;
 mod diff;
+mod flame;
 mod html;
 mod perfetto;
 mod table;
@@ -25,7 +26,7 @@ pub enum Format {
     Text,
     /// The whole [`Analysis`] (or [`Diff`]), for programs.
     Json,
-    /// One page that needs no network: stacked bars, a timeline, and sortable tables.
+    /// One page that needs no network: stacked bars, a timeline, sortable tables, and a flame graph.
     Html,
     /// A trace for ui.perfetto.dev.
     Perfetto,
