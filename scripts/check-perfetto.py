@@ -8,7 +8,7 @@
 The file is parsed with the messages of Perfetto's Python package, which are made from its published .proto
 files. Every field must be known there. Every event must be on a track that was described before, with a
 process and a thread. Times on a track must not decrease. Slices must nest and have names, and their number
-must be the given one.
+must be the given one. Each flow must lead from one instant to the later end of one slice of another track.
 """
 
 import sys
@@ -38,6 +38,7 @@ def main():
     event_type = schema.TrackEvent.Type
     processes, threads, depth, last = {}, {}, defaultdict(int), defaultdict(int)
     slices = instants = 0
+    flows = defaultdict(list)
     interned = {"event_names": {}, "event_categories": {}, "debug_annotation_names": {}}
     for number, packet in enumerate(trace.packet):
         if not packet.HasField("timestamp") or not packet.trusted_packet_sequence_id:
@@ -67,6 +68,8 @@ def main():
         if packet.timestamp < last[track]:
             fail(f"packet {number}: time runs back")
         last[track] = packet.timestamp
+        for flow in event.flow_ids:
+            flows[flow].append((packet.timestamp, event.type, track))
         if event.type == event_type.TYPE_SLICE_BEGIN:
             depth[track] += 1
             slices += 1
@@ -88,8 +91,14 @@ def main():
                 fail(f"packet {number}: number {iid} of {table} was not interned")
     if len(sys.argv) > 2 and slices != int(sys.argv[2]):
         fail(f"{slices} slices and not {sys.argv[2]}")
+    for flow, ends in flows.items():
+        ends.sort()
+        types = [end[1] for end in ends]
+        if types != [event_type.TYPE_INSTANT, event_type.TYPE_SLICE_END] or ends[0][2] == ends[1][2]:
+            fail(f"flow {flow} does not lead from a release to the end of a wait: {ends}")
     still_open = sum(depth.values())
-    print(f"well: {len(threads)} threads, {slices} slices ({still_open} still open), {instants} instants")
+    print(f"well: {len(threads)} threads, {slices} slices ({still_open} still open), {instants} instants, "
+          f"{len(flows)} flows")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 mod common;
 
 use azekura_trace::WaitKind::{Device, Latch};
-use azekura_trace::event::{Event, EventKind};
+use azekura_trace::event::{Event, EventKind, UNWOKEN};
 use azekura_trace::file::{CpuQuota, CpuSample, CpuSource, Ending, Trace};
 use azekura_trace::report::{Format, ReportError, ReportOptions, diff, diff_files, report, report_file};
 use common::simulator::Duration::Exponential;
@@ -221,6 +221,11 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, Result<u64, &[u8]>)> {
         let key = azekura_base::varint::take_u64(&mut bytes).expect("a key");
         let value = match key & 7 {
             0 => Ok(azekura_base::varint::take_u64(&mut bytes).expect("a number")),
+            1 => {
+                let (number, rest) = bytes.split_first_chunk().expect("eight bytes");
+                bytes = rest;
+                Ok(u64::from_le_bytes(*number))
+            }
             2 => Err(azekura_base::varint::take_bytes(&mut bytes).expect("bytes")),
             wire => panic!("wire type {wire}"),
         };
@@ -289,6 +294,89 @@ fn perfetto_gets_every_slice_nested_and_named() {
     }
     assert_eq!((tracks.len(), slices, depth), (2, 6, 0), "the loss closes what was open");
     assert_eq!(names[1], "wait: cache (crates/store/src/cache.rs:10)");
+}
+
+/// Returns the ends of all flows: (flow, type of the event, track, time), in order.
+fn flow_ends(trace: &Trace) -> Vec<(u64, u64, u64, u64)> {
+    let bytes = as_format(trace, Format::Perfetto);
+    let mut ends = Vec::new();
+    for (_, packet) in fields(&bytes) {
+        let packet = fields(packet.unwrap_err());
+        let Some(event) = bytes_of(&packet, 11).map(fields) else { continue };
+        let of_event = |number| number_of(&event, number).unwrap();
+        for (_, flow) in event.iter().filter(|field| field.0 == 47) {
+            ends.push((flow.unwrap(), of_event(9), of_event(11), number_of(&packet, 8).unwrap()));
+        }
+    }
+    ends.sort_unstable_by_key(|end| (end.0, end.3));
+    ends
+}
+
+#[test]
+fn perfetto_flows_lead_from_the_release_to_the_wait_that_it_ended() {
+    const SLICE_END: u64 = 2;
+    const INSTANT: u64 = 3;
+    // The first thread holds the lock; the others get it in turn. The last wait ends by its time limit.
+    let first = Script::default().anchor(0, 0).enter(0, 1).hold(1_000, 1, 7, 900).release(9_000, 2, 8);
+    let second =
+        Script::default().enter(0, 1).begin(200, 1, 7, Latch).end(1_100, 1, 7).hold(2_000, 1, 7, 900);
+    let mut third = Script::default().enter(0, 1).begin(300, 1, 7, Latch).end(2_100, 1, 7);
+    third = third.begin(8_000, 2, 8, Latch).end(9_500, 2, 8);
+    let mut fourth = Script::default().enter(0, 1).begin(400, 1, 7, Latch).end(2_200, 1, 7);
+    fourth.events.last_mut().unwrap().flags |= UNWOKEN;
+    let scripts = vec![first.exit(9_900), second.exit(9_900), third.exit(9_900), fourth.exit(9_900)];
+    let trace = trace(10_000, &["get"], &["cache", "tree"], scripts);
+    let ends = flow_ends(&trace);
+    // The track of the n-th thread is n + 2.
+    let expected = [
+        (1, INSTANT, 3, 1_000),
+        (1, SLICE_END, 4, 1_100),
+        (2, INSTANT, 4, 2_000),
+        (2, SLICE_END, 5, 2_100),
+        (3, INSTANT, 3, 9_000),
+        (3, SLICE_END, 5, 9_500),
+    ];
+    assert_eq!(ends, expected, "each flow has two ends");
+    // With sampled holds, an unrecorded hold may have followed a hold that ended long before.
+    let mut sampled = trace;
+    sampled.session.hold_sampling = 256;
+    assert_eq!(flow_ends(&sampled), expected);
+    for event in sampled.threads[1].events.iter_mut().filter(|event| event.kind != EventKind::WaitBegin) {
+        event.ticks *= 100;
+    }
+    let of_second = |end: &&(u64, u64, u64, u64)| (end.1, end.2) == (SLICE_END, 4);
+    assert_eq!(flow_ends(&sampled).iter().filter(of_second).count(), 0);
+    sampled.session.hold_sampling = 1;
+    assert_eq!(flow_ends(&sampled).iter().filter(of_second).count(), 1);
+}
+
+#[test]
+fn perfetto_flows_of_a_file_have_two_ends() {
+    let rounds = 30_000;
+    let mut scripts = [Script::default().enter(0, 1), Script::default().enter(1, 1)];
+    for at in (0..rounds).map(|round| 1_000 + round * 100) {
+        let [holder, waiter] = scripts;
+        let waiter = waiter.begin(at, 1, 7, Latch).end(at + 90, 1, 7);
+        scripts = [holder.hold(at + 80, 1, 7, 90), waiter];
+    }
+    let scripts = scripts.into_iter().map(|script| script.exit(10_000_000)).collect();
+    let trace = trace(10_000_000, &["get"], &["cache"], scripts);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.trace");
+    std::fs::write(&path, trace.to_bytes()).unwrap();
+    let options = ReportOptions { format: Format::Perfetto, ..ReportOptions::default() };
+    let mut bytes = Vec::new();
+    report_file(&path, &options, &mut bytes).unwrap();
+    let mut ends: BTreeMap<u64, u64> = BTreeMap::new();
+    for (_, packet) in fields(&bytes) {
+        let Some(event) = bytes_of(&fields(packet.unwrap_err()), 11).map(fields) else { continue };
+        for (_, flow) in event.iter().filter(|field| field.0 == 47) {
+            *ends.entry(flow.unwrap()).or_default() += 1;
+        }
+    }
+    assert!(ends.values().all(|ends| *ends == 2), "each flow has two ends");
+    let found = ends.len() as u64;
+    assert!(found <= rounds && found + 8 > rounds, "{found}: at most one is lost at the border of a window");
 }
 
 /// A Perfetto export has less than 40 bytes per event, because it contains each name once.

@@ -1,13 +1,17 @@
 //! Export of a trace as a Perfetto file: a track per thread, with operations and waits as nested slices. The
 //! encoder is written by hand for Perfetto's published message numbers, with one packet per begin and end of
-//! a slice. Names are interned: the packet with the first event of a name defines its number, later packets
-//! contain the number. A file takes about 30 bytes per event, so the format is for export only.
+//! a slice. A flow connects the release of an object with the end of the wait that it ended. Names are
+//! interned: the packet with the first event of a name defines its number, later packets contain the number.
+//! A file takes about 30 bytes per event, so the format is for export only.
+
+mod flows;
 
 use super::ReportError;
 use crate::WaitKind;
 use crate::event::{Event, EventKind};
 use crate::file::{Calibration, Ending, Name, Outline, ThreadTrace, Trace};
 use azekura_base::varint::{put_bytes, put_u64};
+use flows::{FlowEnds, Flows};
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
@@ -40,6 +44,7 @@ mod field {
     pub(super) const EVENT_TYPE: u32 = 9;
     pub(super) const EVENT_NAME: u32 = 10;
     pub(super) const EVENT_TRACK: u32 = 11;
+    pub(super) const EVENT_FLOWS: u32 = 47;
     pub(super) const ANNOTATION_NAME: u32 = 1;
     pub(super) const ANNOTATION_UINT: u32 = 3;
 }
@@ -62,9 +67,8 @@ const SEQUENCE: u64 = 1;
 /// Returns the file's bytes.
 pub(super) fn encode(trace: &Trace) -> Vec<u8> {
     let mut export = Export::new(trace);
-    for (at, thread) in trace.threads.iter().enumerate() {
-        export.thread(at, &thread.events);
-    }
+    let events: Vec<&[Event]> = trace.threads.iter().map(|thread| thread.events.as_slice()).collect();
+    export.window(&events);
     export.out
 }
 
@@ -79,7 +83,8 @@ pub(super) fn write_file(path: &Path, out: &mut dyn Write) -> Result<(), ReportE
     let mut export = Export::new(outline.trace());
     let mut windows = outline.windows(WINDOW)?;
     while windows.advance()?.is_some() {
-        windows.events().iter().enumerate().for_each(|(at, events)| export.thread(at, events));
+        let events: Vec<&[Event]> = windows.events().iter().map(Vec::as_slice).collect();
+        export.window(&events);
         out.write_all(&export.out)?;
         export.out.clear();
     }
@@ -91,6 +96,7 @@ struct Export<'t> {
     calibration: Calibration,
     /// By thread: its open slices, and the time of its last event.
     tracks: Vec<(Vec<Open>, u64)>,
+    flows: Flows,
     /// Numbers of the interned texts.
     interned: HashMap<Interned, u64>,
     out: Vec<u8>,
@@ -102,16 +108,24 @@ enum Interned {
     Operation(u16),
     Wait(u32),
     Mark(u32),
+    Release(u32),
     Lost,
     Category(&'static str),
     Annotation(&'static str),
 }
 
 /// An open slice, identified by the event that must end it.
-#[derive(PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 enum Open {
     Operation(u16),
     Wait(u32, u64),
+}
+
+/// The track and the time of an event.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    track: u64,
+    now: u64,
 }
 
 impl<'t> Export<'t> {
@@ -119,7 +133,9 @@ impl<'t> Export<'t> {
     fn new(trace: &'t Trace) -> Self {
         let tracks = trace.threads.iter().map(|_| (Vec::new(), 0)).collect();
         let interned = HashMap::new();
-        let mut export = Self { trace, calibration: trace.calibration(), tracks, interned, out: Vec::new() };
+        let flows = Flows::new(trace.threads.len(), trace.session.hold_sampling);
+        let calibration = trace.calibration();
+        let mut export = Self { trace, calibration, tracks, flows, interned, out: Vec::new() };
         export.describe_process();
         trace.threads.iter().for_each(|thread| export.describe_thread(thread));
         export
@@ -156,70 +172,85 @@ impl<'t> Export<'t> {
         self.packet(0, field::PACKET_TRACK_DESCRIPTOR, &track, &[], 0);
     }
 
-    /// Exports the next events of a thread.
-    fn thread(&mut self, at: usize, events: &[Event]) {
-        let track = track_of(&self.trace.threads[at]);
-        let (mut open, mut now) = std::mem::take(&mut self.tracks[at]);
-        for event in events {
-            // Slices must nest, so time never decreases inside a track.
-            now = self.calibration.ns(event.ticks).max(now);
-            self.event(event, track, now, &mut open);
-        }
-        self.tracks[at] = (open, now);
+    /// Exports the next events of all threads.
+    fn window(&mut self, events: &[&[Event]]) {
+        let ends = self.flows.window(events, &self.calibration);
+        events.iter().enumerate().for_each(|(at, events)| self.thread(at, events, &ends));
     }
 
-    fn event(&mut self, event: &Event, track: u64, now: u64, open: &mut Vec<Open>) {
+    /// Exports the next events of a thread.
+    fn thread(&mut self, thread: usize, events: &[Event], ends: &FlowEnds) {
+        let track = track_of(&self.trace.threads[thread]);
+        let (mut open, mut now) = std::mem::take(&mut self.tracks[thread]);
+        for (at, event) in events.iter().enumerate() {
+            // Slices must nest, so time never decreases inside a track.
+            now = self.calibration.ns(event.ticks).max(now);
+            let flows = ends.get(&(thread, at)).map_or(&[][..], Vec::as_slice);
+            self.event(event, Place { track, now }, &mut open, flows);
+        }
+        self.tracks[thread] = (open, now);
+    }
+
+    fn event(&mut self, event: &Event, place: Place, open: &mut Vec<Open>, flows: &[u64]) {
         match event.kind {
             EventKind::Enter => {
                 open.push(Open::Operation(event.operation));
-                self.slice(track, now, BEGIN, "operation", Interned::Operation(event.operation), None);
+                self.slice(place, BEGIN, "operation", Interned::Operation(event.operation), None, &[]);
             }
             EventKind::WaitBegin => {
                 open.push(Open::Wait(event.site, event.object));
                 let kind = WaitKind::from_number(event.argument as u8).unwrap_or(WaitKind::Other);
                 let note = Some(("object", event.object));
-                self.slice(track, now, BEGIN, kind.name(), Interned::Wait(event.site), note);
+                self.slice(place, BEGIN, kind.name(), Interned::Wait(event.site), note, &[]);
             }
-            EventKind::Exit => self.close(&Open::Operation(event.operation), track, now, open),
-            EventKind::WaitEnd => self.close(&Open::Wait(event.site, event.object), track, now, open),
+            EventKind::Exit => self.close(&Open::Operation(event.operation), place, open, flows),
+            EventKind::WaitEnd => self.close(&Open::Wait(event.site, event.object), place, open, flows),
             EventKind::Mark => {
                 let note = Some(("value", event.object));
-                self.slice(track, now, INSTANT, "mark", Interned::Mark(event.site), note);
+                self.slice(place, INSTANT, "mark", Interned::Mark(event.site), note, &[]);
             }
             EventKind::Lost => {
                 for _ in open.drain(..) {
-                    self.end(track, now);
+                    self.end(place, &[]);
                 }
-                self.slice(track, now, INSTANT, "lost", Interned::Lost, Some(("events", event.object)));
+                let note = Some(("events", event.object));
+                self.slice(place, INSTANT, "lost", Interned::Lost, note, &[]);
+            }
+            EventKind::Hold | EventKind::Release if !flows.is_empty() => {
+                let note = Some(("object", event.object));
+                self.slice(place, INSTANT, "release", Interned::Release(event.site), note, flows);
             }
             EventKind::Hold | EventKind::Release | EventKind::Anchor | EventKind::Ran => {}
         }
     }
 
-    /// Ends a slice and the slices inside it.
-    fn close(&mut self, which: &Open, track: u64, now: u64, open: &mut Vec<Open>) {
+    /// Ends a slice and the slices inside it. The flows are those of the slice.
+    fn close(&mut self, which: &Open, place: Place, open: &mut Vec<Open>, flows: &[u64]) {
         let Some(depth) = open.iter().rposition(|o| o == which) else { return };
-        for _ in open.drain(depth..) {
-            self.end(track, now);
+        for _ in open.drain(depth + 1..) {
+            self.end(place, &[]);
         }
+        open.pop();
+        self.end(place, flows);
     }
 
-    fn end(&mut self, track: u64, now: u64) {
+    fn end(&mut self, place: Place, flows: &[u64]) {
         let event = message(|m| {
             put(m, field::EVENT_TYPE, END);
-            put(m, field::EVENT_TRACK, track);
+            put(m, field::EVENT_TRACK, place.track);
+            flows.iter().for_each(|flow| put_fixed(m, field::EVENT_FLOWS, *flow));
         });
-        self.packet(now, field::PACKET_TRACK_EVENT, &event, &[], 0);
+        self.packet(place.now, field::PACKET_TRACK_EVENT, &event, &[], 0);
     }
 
     fn slice(
         &mut self,
-        track: u64,
-        now: u64,
+        place: Place,
         kind: u64,
         category: &'static str,
         name: Interned,
         note: Option<(&'static str, u64)>,
+        flows: &[u64],
     ) {
         let mut new = Vec::new();
         let name = self.intern(name, &mut new);
@@ -236,9 +267,10 @@ impl<'t> Export<'t> {
             }
             put(m, field::EVENT_TYPE, kind);
             put(m, field::EVENT_NAME, name);
-            put(m, field::EVENT_TRACK, track);
+            put(m, field::EVENT_TRACK, place.track);
+            flows.iter().for_each(|flow| put_fixed(m, field::EVENT_FLOWS, *flow));
         });
-        self.packet(now, field::PACKET_TRACK_EVENT, &event, &new, USES_INTERNED);
+        self.packet(place.now, field::PACKET_TRACK_EVENT, &event, &new, USES_INTERNED);
     }
 
     /// Returns the number of a text. A new text is also defined in `new`, for the packet that uses it first.
@@ -250,6 +282,7 @@ impl<'t> Export<'t> {
             Interned::Operation(id) => (field::INTERNED_NAME, self.operation(id)),
             Interned::Wait(id) => (field::INTERNED_NAME, format!("wait: {}", self.site(id))),
             Interned::Mark(id) => (field::INTERNED_NAME, self.site(id)),
+            Interned::Release(id) => (field::INTERNED_NAME, format!("release: {}", self.site(id))),
             Interned::Lost => (field::INTERNED_NAME, "events lost".into()),
             Interned::Category(text) => (field::INTERNED_CATEGORY, text.into()),
             Interned::Annotation(text) => (field::INTERNED_ANNOTATION, text.into()),
@@ -302,6 +335,12 @@ fn message(fill: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 fn put(out: &mut Vec<u8>, field: u32, value: u64) {
     put_u64(out, u64::from(field) << 3);
     put_u64(out, value);
+}
+
+/// Adds a number of eight bytes.
+fn put_fixed(out: &mut Vec<u8>, field: u32, value: u64) {
+    put_u64(out, u64::from(field) << 3 | 1);
+    out.extend_from_slice(&value.to_le_bytes());
 }
 
 fn put_message(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
