@@ -5,6 +5,7 @@
 use azekura_lab::Progress;
 use azekura_lab::lab::nb_gclock::cache::Kind;
 use azekura_lab::lab::{nb_gclock, p_wal};
+use std::time::Duration;
 
 #[global_allocator]
 static ALLOCATOR: azekura_sim::LineAllocator = azekura_sim::LineAllocator;
@@ -40,6 +41,30 @@ fn on_the_t2_caches_under_a_lock_are_flat_by_16_processors() {
         assert!(eight > 2.0 * one, "{what}");
         assert!(sixteen < 1.1 * eight && all < sixteen, "{what}");
     }
+}
+
+/// The report of the page cache states the rule of the warm-up, and has the spread over the seeds.
+#[test]
+fn a_report_of_the_page_cache_has_the_spread_over_three_seeds() {
+    let lab = nb_gclock::simulate::Simulated {
+        kinds: vec![Kind::NbStriped],
+        pages_per_frame: Vec::new(),
+        processors: vec![2, 8],
+        window: Some(Duration::from_micros(200)),
+        ..nb_gclock::simulate::Simulated::new(8)
+    };
+    let report = lab.run(&Progress::hidden()).unwrap();
+    for point in &report.points {
+        let rates: Vec<f64> = point.runs.iter().map(|run| run.rate).collect();
+        assert_eq!(rates.len(), 3, "{point:?}");
+        assert!(rates.iter().filter(|&&rate| rate <= point.rate).count() >= 2, "{point:?}");
+        assert!(rates.iter().filter(|&&rate| rate >= point.rate).count() >= 2, "{point:?}");
+        // At least three windows are needed for the rule.
+        assert!(point.runs.iter().all(|run| run.warm_up_us >= 599.0), "{point:?}");
+    }
+    let text = report.to_text();
+    assert!(text.contains("windows of 200µs; warm-up until 3 consecutive windows agree"), "{text}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("  spread") && line.contains('%')).count(), 1);
 }
 
 /// Nb-GCLOCK, Fig. 10, with the paper's pages per frame: the rate with the striped hand grows up to 64

@@ -134,8 +134,9 @@ impl Trial {
         nb_gclock::simulate::Simulated {
             kinds: vec![nb_gclock::cache::Kind::TwoRings],
             pages_per_frame: Vec::new(),
-            time: (Duration::from_millis(1), Duration::from_millis(4)),
+            window: Some(Duration::from_millis(1)),
             seed: self.seed,
+            seeds: 1, // the fit repeats this run many times
             ..nb_gclock::simulate::Simulated::on(profile, vec![threads])
         }
     }

@@ -67,6 +67,16 @@ pub(super) struct NbGclock {
     #[arg(long, value_name = "NS", requires = "simulate")]
     draw_ns: Option<u64>,
 
+    /// Virtual time of a window of a simulation, in microseconds: the warm-up lasts until the rates of
+    /// consecutive windows agree [default: 3200 divided by the processors, at least 100]
+    #[arg(
+        long,
+        value_name = "US",
+        requires = "simulate",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000)
+    )]
+    window_us: Option<u32>,
+
     /// Directory for the file with the pages [default: the system's directory for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -78,6 +88,7 @@ impl NbGclock {
         if let Some(processors) = self.simulate {
             let mut lab = Simulated::new(processors.into());
             lab.draw_ns = self.draw_ns.unwrap_or(lab.draw_ns);
+            lab.window = self.window_us.map(|us| Duration::from_micros(us.into()));
             let report = lab.run(&progress)?;
             progress.finish();
             return self.output.deliver_all(

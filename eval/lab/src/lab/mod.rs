@@ -15,3 +15,4 @@ pub mod p_wal;
 mod server_process;
 pub(crate) mod simulated;
 pub mod snapshots;
+pub mod steady;

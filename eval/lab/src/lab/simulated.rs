@@ -26,6 +26,8 @@ pub(crate) struct Line {
     pub(crate) name: String,
     /// Positions on the axis, with their values.
     pub(crate) points: Vec<(usize, f64)>,
+    /// Spreads of the values over seeds; empty without several seeds.
+    pub(crate) spreads: Vec<String>,
     /// Remark after the last value.
     pub(crate) note: String,
     /// Waits at the last position: numbers, and the place in the source where threads waited.
@@ -33,9 +35,10 @@ pub(crate) struct Line {
 }
 
 impl Chart {
-    /// Returns a table with a row for each variant and a column for each position.
+    /// Returns a table with a row for each variant, followed by its spreads, and a column for each position.
     fn table(&self) -> String {
-        let width = self.lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0) + 2;
+        let names = self.lines.iter().map(|line| line.name.chars().count());
+        let width = names.max().unwrap_or(0).max("spread".len() + 2) + 2;
         let mut out = format!("{:width$}", self.axis);
         if let Some(first) = self.lines.first() {
             for (at, _) in &first.points {
@@ -49,6 +52,13 @@ impl Chart {
                 let _ = write!(out, "{value:>10.*}", self.decimals);
             }
             let _ = writeln!(out, "  {}", line.note);
+            if !line.spreads.is_empty() {
+                let _ = write!(out, "{:width$}", "  spread");
+                for spread in &line.spreads {
+                    let _ = write!(out, "{spread:>10}");
+                }
+                out.push('\n');
+            }
         }
         out.lines().map(|line| format!("{}\n", line.trim_end())).collect()
     }
@@ -116,6 +126,7 @@ mod tests {
         let line = |name: &str, value| Line {
             name: name.into(),
             points: vec![(1, value), (2, 2.0 * value)],
+            spreads: vec!["3.1%".into(), "12.5%*".into()],
             note: "99 % found".into(),
             waits: vec![("  12.5%".into(), "a.rs:1 if a < b".into())],
         };
@@ -128,7 +139,10 @@ mod tests {
         };
         let profile = Profile::t2();
         let shown = text(&profile, "settings", std::slice::from_ref(&chart));
-        for expected in ["processors", "1.2", "60.0  99 % found", "another    12.5%  a.rs:1 if a < b"] {
+        let spreads = "  spread        3.1%    12.5%*\n";
+        for expected in
+            ["processors", "1.2", "60.0  99 % found", spreads, "another    12.5%  a.rs:1 if a < b"]
+        {
             assert!(shown.contains(expected), "{expected} in\n{shown}");
         }
         let page = html("t", &profile, "settings", &[chart]);

@@ -9,11 +9,12 @@
 use azekura_base::sync::machine::{self, Work};
 use azekura_base::sync::thread;
 use azekura_base::sync::time::Instant;
+use azekura_sim::measure;
 use azekura_sim::profile::Source;
 use azekura_sim::stalls::PlaceStalls;
 use azekura_sim::{LineName, Profile, Simulation, SimulationError};
 use serde::{Deserialize, Serialize};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use super::cache::{Kind, PageCache};
 use super::device::Device;
 use super::zipf::{References, Skew};
 use crate::lab::simulated::{self, Chart, Line};
+use crate::lab::steady::{self, Meter, Phase, Run};
 use crate::progress::Progress;
 
 /// Settings of the simulation.
@@ -37,16 +39,18 @@ pub struct Simulated {
     pub frames: usize,
     /// Numbers of pages per frame; each is a case, besides the one with a frame for every page.
     pub pages_per_frame: Vec<f64>,
-    /// Virtual time of the warm-up, and of the measurement.
-    pub time: (Duration, Duration),
+    /// Virtual time of a window of the rule in [`steady`]; `None` is the default of the rule.
+    pub window: Option<Duration>,
     /// Distribution of references over pages.
     pub skew: Skew,
     /// Computation of a thread between two visits, in nanoseconds.
     pub draw_ns: u64,
     /// Cache lines with accesses that cost nothing extra.
     pub without: Vec<LineName>,
-    /// Seed of all random choices.
+    /// Seed of all random choices in the first run of each point; the next runs have the next seeds.
     pub seed: u64,
+    /// Number of runs of each point, at least one.
+    pub seeds: u64,
 }
 
 /// Result of a cache on one number of processors.
@@ -58,13 +62,16 @@ pub struct Point {
     pub cache: String,
     /// Number of processors, and of threads.
     pub processors: usize,
-    /// Visits per second of virtual time.
+    /// Visits per second of virtual time: the median of the runs.
     pub rate: f64,
-    /// Part of the visits that were hits.
+    /// The runs with all seeds. The next fields are those of the run with the median rate.
+    pub runs: Vec<Run>,
+    /// Part of the visits that were hits, including those of the warm-up.
     pub hit_ratio: f64,
-    /// Number of simulated accesses and iterations of spin loops.
+    /// Number of simulated accesses and iterations of spin loops, including those of the warm-up.
     pub steps: u64,
-    /// Places in the source where threads waited for cache lines, with their part of the total time.
+    /// Places in the source where threads waited for cache lines in the measured time, with their part of
+    /// that time.
     pub stalls: Vec<Stall>,
 }
 
@@ -122,11 +129,12 @@ impl Simulated {
             kinds: KINDS.into(),
             frames: 4096,
             pages_per_frame: PAGES_PER_FRAME.into(),
-            time: (Duration::from_micros(100), Duration::from_micros(300)),
+            window: None,
             skew: Skew::LITERAL_086,
             draw_ns: DRAW_NS,
             without: Vec::new(),
             seed: 1,
+            seeds: steady::SEEDS,
         }
     }
 
@@ -141,7 +149,6 @@ impl Simulated {
             pages_per_frame: vec![PAGES_PER_FRAME[0]],
             skew: Skew::NAMED_80_20,
             draw_ns: 0,
-            time: (Duration::from_micros(200), Duration::from_micros(200)),
             ..Self::new(1)
         }
     }
@@ -166,13 +173,12 @@ impl Simulated {
         }
         Ok(Report {
             settings: format!(
-                "{} frames of 8 KiB; {}, 20 % of the references in scans; {} ns to draw one; {:?} after \
-                 {:?}; seed {}{}",
+                "{} frames of 8 KiB; {}, 20 % of the references in scans; {} ns to draw one; {}; \
+                 first seed {}{}",
                 self.frames,
                 self.skew.name,
                 self.draw_ns,
-                self.time.1,
-                self.time.0,
+                steady::describe(self.window, self.seeds),
                 self.seed,
                 simulated::without(&self.without)
             ),
@@ -230,38 +236,60 @@ impl Simulated {
     }
 
     fn point(&self, case: &str, kind: Kind, processors: usize, pages: u64) -> Result<Point, SimulationError> {
+        let seeds = (0..self.seeds.max(1)).map(|run| self.seed.wrapping_add(run));
+        let points: Vec<Point> =
+            seeds.map(|seed| self.run_of(case, kind, processors, pages, seed)).collect::<Result<_, _>>()?;
+        let runs: Vec<Run> = points.iter().flat_map(|point| point.runs.clone()).collect();
+        let seed = steady::median(&runs).map(|run| run.seed);
+        let is_median = |point: &Point| point.runs.first().map(|run| run.seed) == seed;
+        let median = points.into_iter().find(is_median).expect("a point has a run");
+        Ok(Point { runs, ..median })
+    }
+
+    /// Returns the point with one run.
+    fn run_of(
+        &self,
+        case: &str,
+        kind: Kind,
+        processors: usize,
+        pages: u64,
+        seed: u64,
+    ) -> Result<Point, SimulationError> {
         let cache: Arc<dyn PageCache> = kind.build(self.frames, Device::memory()).into();
-        warm(&*cache, self.frames, pages, self.skew, self.seed);
+        warm(&*cache, self.frames, pages, self.skew, seed);
         let before = cache.tally().misses;
-        let (visits, all) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let meter = Rc::new(RefCell::new(Meter::new(steady::window(self.window, processors))));
+        let all = Rc::new(Cell::new(0));
         let profile = Rc::new(self.profile.clone());
-        let mut simulation = Simulation::new(profile, processors, self.seed).without(&self.without);
+        let mut simulation = Simulation::new(profile, processors, seed).without(&self.without);
         for thread in 0..processors as u64 {
-            let (cache, visits, all) = (Arc::clone(&cache), Rc::clone(&visits), Rc::clone(&all));
-            let ((warm, measured), draw) = (self.time, Work::Nanoseconds(self.draw_ns));
-            let references = References::new(pages, self.skew, self.seed.wrapping_mul(1000) + thread);
+            let (cache, meter, all) = (Arc::clone(&cache), Rc::clone(&meter), Rc::clone(&all));
+            let draw = Work::Nanoseconds(self.draw_ns);
+            let references = References::new(pages, self.skew, seed.wrapping_mul(1000) + thread);
             simulation.thread(move || {
                 for page in references {
                     machine::works(draw);
                     assert_eq!(cache.visit(page), page, "the cache gave another page");
                     all.set(all.get() + 1);
                     let now = machine::current().expect("on a machine").now();
-                    if now >= warm + measured {
-                        break;
-                    }
-                    if now >= warm {
-                        visits.set(visits.get() + 1);
+                    let phase = meter.borrow_mut().count(now);
+                    match phase {
+                        Phase::WarmUp | Phase::Measured => {}
+                        Phase::Begins(end) => measure::between(now, end),
+                        Phase::Ended => break,
                     }
                 }
             });
         }
         let outcome = simulation.run()?;
-        let threads_time = outcome.time.as_secs_f64() * processors as f64;
+        let (run, measured) = (meter.borrow().run(seed), meter.borrow().measured_time());
+        let threads_time = measured.as_secs_f64() * processors as f64;
         Ok(Point {
             case: case.into(),
             cache: kind.name().into(),
             processors,
-            rate: f64::from(visits.get()) / self.time.1.as_secs_f64(),
+            rate: run.rate,
+            runs: vec![run],
             hit_ratio: 1.0 - (cache.tally().misses - before) as f64 / f64::from(all.get().max(1)),
             steps: outcome.steps,
             stalls: outcome.stalls.iter().take(PLACES).map(|stall| named(stall, threads_time)).collect(),
@@ -344,6 +372,7 @@ fn line(points: &[&Point]) -> Line {
     Line {
         name: points.first().map(|p| p.cache.clone()).unwrap_or_default(),
         points: points.iter().map(|p| (p.processors, p.rate / 1e6)).collect(),
+        spreads: points.iter().map(|p| steady::spread(&p.runs)).collect(),
         note: last.map(|p| format!("{:.1} % hits", p.hit_ratio * 100.0)).unwrap_or_default(),
         waits: last.map_or_else(Vec::new, |p| {
             p.stalls.iter().filter(|stall| stall.share >= 0.01).map(share).collect()

@@ -366,6 +366,7 @@ fn chart_of_rates(points: &[Point]) -> Chart {
         Line {
             name: last.map_or_else(String::new, |last| last.log.clone()),
             points: points.iter().map(|p| (p.workers, p.rate / 1e3)).collect(),
+            spreads: Vec::new(),
             note: ratio.map_or_else(String::new, |ratio| format!("{ratio:.2} of the greedy serial log")),
             waits: last.map_or_else(Vec::new, |p| {
                 p.stalls.iter().map(|(place, us)| (format!("{us:>9.3}"), place.clone())).collect()
@@ -391,6 +392,7 @@ fn chart_of_bytes(points: &[Point]) -> Chart {
     let line = |points: &[Point]| Line {
         name: points.first().map_or_else(String::new, |first| first.log.clone()),
         points: points.iter().map(|p| (p.workers, p.record_mib_per_s)).collect(),
+        spreads: Vec::new(),
         note: String::new(),
         waits: Vec::new(),
     };
