@@ -31,6 +31,7 @@ trap cleanup EXIT
 redis-server --port 0 --unixsocket "$dir/redis.sock" --save '' --appendonly no --databases 1 --dir "$dir" \
     >"$dir/redis.log" 2>&1 &
 pids+=($!)
+: >"$dir/azekura.out" # exists before the server writes to it
 "$azekura" serve "$dir/db" --listen 127.0.0.1:0 >"$dir/azekura.out" 2>"$dir/azekura.err" &
 pids+=($!)
 port=

@@ -190,7 +190,9 @@ class Generator:
         elif roll < 0.04:
             request.insert(self.chance.randrange(1, len(request) + 1), self.pick(JUNK, KEYS, ODD_NUMBERS))
         elif roll < 0.05 and len(request) > 1:
-            request[self.chance.randrange(1, len(request))] = self.pick(JUNK, ODD_NUMBERS, TEXTS[:6])
+            # In place of a time, 1 would let a key expire.
+            junk = [word for word in JUNK if word != b"1"]
+            request[self.chance.randrange(1, len(request))] = self.pick(junk, ODD_NUMBERS, TEXTS[:6])
         if self.chance.random() < 0.1:
             request[0] = request[0].swapcase()
         return request
