@@ -216,6 +216,7 @@ impl<'t> Export<'t> {
                 let note = Some(("events", event.object));
                 self.slice(place, INSTANT, "lost", Interned::Lost, note, &[]);
             }
+            // This event of the lock's holder ended a wait of another thread.
             EventKind::Hold | EventKind::Release if !flows.is_empty() => {
                 let note = Some(("object", event.object));
                 self.slice(place, INSTANT, "release", Interned::Release(event.site), note, flows);
