@@ -253,7 +253,7 @@ fn perfetto_gets_every_slice_nested_and_named() {
     let (mut tracks, mut texts) = (BTreeMap::new(), BTreeMap::new());
     for (number, packet) in fields(&bytes) {
         assert_eq!(number, 1, "the trace is packets");
-        let packet = fields(packet.unwrap_err());
+        let packet = fields(packet.expect_err("a message"));
         assert_eq!(number_of(&packet, 10), Some(1), "one sequence");
         if let Some(track) = bytes_of(&packet, 60).map(fields) {
             let is_first = number_of(&packet, 13) == Some(1);
@@ -301,11 +301,16 @@ fn flow_ends(trace: &Trace) -> Vec<(u64, u64, u64, u64)> {
     let bytes = as_format(trace, Format::Perfetto);
     let mut ends = Vec::new();
     for (_, packet) in fields(&bytes) {
-        let packet = fields(packet.unwrap_err());
+        let packet = fields(packet.expect_err("a message"));
         let Some(event) = bytes_of(&packet, 11).map(fields) else { continue };
-        let of_event = |number| number_of(&event, number).unwrap();
+        let of_event = |number| number_of(&event, number).expect("is there");
         for (_, flow) in event.iter().filter(|field| field.0 == 47) {
-            ends.push((flow.unwrap(), of_event(9), of_event(11), number_of(&packet, 8).unwrap()));
+            ends.push((
+                flow.expect("a number"),
+                of_event(9),
+                of_event(11),
+                number_of(&packet, 8).expect("a time"),
+            ));
         }
     }
     ends.sort_unstable_by_key(|end| (end.0, end.3));
@@ -369,7 +374,7 @@ fn perfetto_flows_of_a_file_have_two_ends() {
     report_file(&path, &options, &mut bytes).unwrap();
     let mut ends: BTreeMap<u64, u64> = BTreeMap::new();
     for (_, packet) in fields(&bytes) {
-        let Some(event) = bytes_of(&fields(packet.unwrap_err()), 11).map(fields) else { continue };
+        let Some(event) = bytes_of(&fields(packet.expect_err("a message")), 11).map(fields) else { continue };
         for (_, flow) in event.iter().filter(|field| field.0 == 47) {
             *ends.entry(flow.unwrap()).or_default() += 1;
         }
