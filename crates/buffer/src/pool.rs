@@ -263,7 +263,7 @@ impl BufferPool {
         Ok(self.store.make_room(first, count)?)
     }
 
-    /// Gives the disk space of free pages back: see [`PageStore::release`](crate::PageStore::release).
+    /// Gives the disk space of free pages back: see [`PageStore::release`].
     ///
     /// # Errors
     ///

@@ -41,7 +41,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura_base::sync::Mutex;
-use azekura_io::{File, Fs, OpenOptions};
+use azekura_io::{File, Fs, OpenOptions, create_dir_all_durable, create_dir_durable};
 
 use crate::chunk::{HEADER_BYTES, Header, Place, UNIT_BYTES};
 use crate::error::WalError;
@@ -212,10 +212,11 @@ impl SegmentStore {
             return Ok(());
         }
         if self.state.lock().sizes.is_some() {
-            let log_dir = self.dir.parent().filter(|_| !self.fs.exists(&self.dir)); // SEGMENT-8
-            for dir in log_dir.into_iter().chain([&*self.dir]) {
-                azekura_io::create_dir_durable(&*self.fs, dir).map_err(WalError::io("create", dir))?;
+            // SEGMENT-8
+            if let Some(log_dir) = self.dir.parent().filter(|_| !self.fs.exists(&self.dir)) {
+                create_dir_all_durable(&*self.fs, log_dir).map_err(WalError::io("create", log_dir))?;
             }
+            create_dir_durable(&*self.fs, &self.dir).map_err(WalError::io("create", &*self.dir))?;
         }
         self.survey()?;
         self.state.lock().is_started = true;
