@@ -309,8 +309,8 @@ fn a_first_row_takes_seven_syncs_and_the_close_after_it_seven() {
     let closed = fs.counts().syncs;
     println!("syncs: {created} to create, {with_a_row} with a row, {closed} closed");
     // The row: the head of the double-write area, the names of the store, of the two directories of the log
-    // and of its file, CONTROL, and the log. The close: the size of the page file, the double-write area, the log,
-    // the pages, the name and the content of the LSN map, and CONTROL.
+    // and of its file, CONTROL, and the log. The close: the size of the page file, the double-write area,
+    // the log, the pages, the name and the content of the LSN map, and CONTROL.
     assert!(with_a_row - created <= 7 && closed - with_a_row <= 7, "{created}, {with_a_row}, {closed}");
 }
 
