@@ -38,6 +38,18 @@ unsafe fn taken<T>(lock: *mut T, attempt: Try<T>) -> Option<c_int> {
     None
 }
 
+static C11_TRY: Next<Try<pthread_mutex_t>> = Next::new(c"mtx_trylock");
+
+/// Takes a mutex of C11, which is a mutex of POSIX with other result codes, or returns `EBUSY`.
+///
+/// # Safety
+///
+/// The contract of `mtx_trylock`.
+unsafe extern "C" fn try_c11(mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: the caller keeps this function's contract.
+    if unsafe { C11_TRY.get()(mutex) } == 0 { 0 } else { libc::EBUSY }
+}
+
 macro_rules! locks {
     ($(
         $name:ident, $next:ident = $symbol:literal, $attempt:path,
@@ -98,69 +110,57 @@ locks! {
     sem_timedwait, SEM_TIMED = c"sem_timedwait", libc::sem_trywait, (semaphore: sem_t; until);
     sem_clockwait, SEM_CLOCKED = c"sem_clockwait", libc::sem_trywait,
         (semaphore: sem_t, clock: clockid_t; until);
+    mtx_lock, C11_LOCK = c"mtx_lock", try_c11, (lock: pthread_mutex_t);
+    mtx_timedlock, C11_TIMED = c"mtx_timedlock", try_c11, (lock: pthread_mutex_t; until);
 }
 
-type Wait = unsafe extern "C" fn(*mut pthread_cond_t, *mut pthread_mutex_t) -> c_int;
-type WaitUntil = unsafe extern "C" fn(*mut pthread_cond_t, *mut pthread_mutex_t, *const timespec) -> c_int;
-type WaitByClock =
-    unsafe extern "C" fn(*mut pthread_cond_t, *mut pthread_mutex_t, clockid_t, *const timespec) -> c_int;
+macro_rules! waits {
+    ($($name:ident, $next:ident = $function:expr, ($($clock:ident: $of:ty)? $(; $time:ident)?);)+) => {
+        $(
+            static $next: Next<
+                unsafe extern "C" fn(
+                    *mut pthread_cond_t, *mut pthread_mutex_t $(, $of)? $(, locks!(@ $time))?
+                ) -> c_int
+            > = $function;
 
-static COND_WAIT: Next<Wait> = Next::condvar(c"pthread_cond_wait");
-static COND_TIMED: Next<WaitUntil> = Next::condvar(c"pthread_cond_timedwait");
-static COND_CLOCKED: Next<WaitByClock> = Next::new(c"pthread_cond_clockwait");
+            /// # Safety
+            ///
+            /// The contract of the C library's function, which takes the mutex again.
+            #[unsafe(no_mangle)]
+            pub(super) unsafe extern "C" fn $name(
+                condition: *mut pthread_cond_t,
+                mutex: *mut pthread_mutex_t
+                $(, $clock: $of)? $(, $time: locks!(@ $time))?
+            ) -> c_int {
+                unmanage_object(condition);
+                unmanage_object(mutex);
+                // SAFETY: the caller keeps the contract of the C function.
+                unsafe {
+                    $(
+                        let mut kept = Kept::new($time.cast_mut());
+                        let $time = kept.pointer().cast_const();
+                    )?
+                    $next.get()(condition, mutex $(, $clock)? $(, $time)?)
+                }
+            }
+        )+
+
+        fn resolve_waits() {
+            $($next.resolve();)+
+        }
+    };
+}
+
+waits! {
+    pthread_cond_wait, COND_WAIT = Next::condvar(c"pthread_cond_wait"), ();
+    pthread_cond_timedwait, COND_TIMED = Next::condvar(c"pthread_cond_timedwait"), (; until);
+    pthread_cond_clockwait, COND_CLOCKED = Next::new(c"pthread_cond_clockwait"), (clock: clockid_t; until);
+    cnd_wait, C11_WAIT = Next::new(c"cnd_wait"), ();
+    cnd_timedwait, C11_TIMED_WAIT = Next::new(c"cnd_timedwait"), (; until);
+}
+
 static BARRIER: Next<unsafe extern "C" fn(*mut pthread_barrier_t) -> c_int> =
     Next::new(c"pthread_barrier_wait");
-
-/// # Safety
-///
-/// The contract of the C library's function, which takes the mutex again.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn pthread_cond_wait(
-    condition: *mut pthread_cond_t,
-    mutex: *mut pthread_mutex_t,
-) -> c_int {
-    unmanage_object(condition);
-    unmanage_object(mutex);
-    // SAFETY: the caller keeps the contract of the C function.
-    unsafe { COND_WAIT.get()(condition, mutex) }
-}
-
-/// # Safety
-///
-/// The contract of the C library's function, which takes the mutex again.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn pthread_cond_timedwait(
-    condition: *mut pthread_cond_t,
-    mutex: *mut pthread_mutex_t,
-    until: *const timespec,
-) -> c_int {
-    unmanage_object(condition);
-    unmanage_object(mutex);
-    // SAFETY: the caller keeps the contract of the C function.
-    unsafe {
-        let mut kept = Kept::new(until.cast_mut());
-        COND_TIMED.get()(condition, mutex, kept.pointer())
-    }
-}
-
-/// # Safety
-///
-/// The contract of the C library's function, which takes the mutex again.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn pthread_cond_clockwait(
-    condition: *mut pthread_cond_t,
-    mutex: *mut pthread_mutex_t,
-    clock: clockid_t,
-    until: *const timespec,
-) -> c_int {
-    unmanage_object(condition);
-    unmanage_object(mutex);
-    // SAFETY: the caller keeps the contract of the C function.
-    unsafe {
-        let mut kept = Kept::new(until.cast_mut());
-        COND_CLOCKED.get()(condition, mutex, clock, kept.pointer())
-    }
-}
 
 /// # Safety
 ///
@@ -172,91 +172,11 @@ pub(super) unsafe extern "C" fn pthread_barrier_wait(barrier: *mut pthread_barri
     unsafe { BARRIER.get()(barrier) }
 }
 
-// The functions of C11 and `pthread_once`. A mutex of C11 is one of POSIX, and so is a condition.
-
-type MutexCall = unsafe extern "C" fn(*mut pthread_mutex_t) -> c_int;
-type MutexUntil = unsafe extern "C" fn(*mut pthread_mutex_t, *const timespec) -> c_int;
 type Once = unsafe extern "C" fn(*mut c_int, Option<unsafe extern "C" fn()>) -> c_int;
 type C11Once = unsafe extern "C" fn(*mut c_int, Option<unsafe extern "C" fn()>);
 
-static C11_TRY: Next<MutexCall> = Next::new(c"mtx_trylock");
-static C11_LOCK: Next<MutexCall> = Next::new(c"mtx_lock");
-static C11_TIMED: Next<MutexUntil> = Next::new(c"mtx_timedlock");
-static C11_WAIT: Next<Wait> = Next::new(c"cnd_wait");
-static C11_TIMED_WAIT: Next<WaitUntil> = Next::new(c"cnd_timedwait");
 static ONCE: Next<Once> = Next::new(c"pthread_once");
 static C11_ONCE: Next<C11Once> = Next::new(c"call_once");
-
-/// Takes a far mutex of C11 if it is free, and returns `true`. Otherwise makes it leave far memory.
-///
-/// # Safety
-///
-/// The mutex is one of the caller.
-unsafe fn taken_c11(mutex: *mut pthread_mutex_t) -> bool {
-    let is_far = is_unserved(mutex as usize, size_of::<pthread_mutex_t>());
-    // SAFETY: the caller keeps this function's contract.
-    if is_far && unsafe { C11_TRY.get()(mutex) } == 0 {
-        return true;
-    }
-    unmanage_object(mutex);
-    false
-}
-
-/// # Safety
-///
-/// The contract of the C library's function.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn mtx_lock(mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: the caller keeps the contract of the C function.
-    unsafe { if taken_c11(mutex) { 0 } else { C11_LOCK.get()(mutex) } }
-}
-
-/// # Safety
-///
-/// The contract of the C library's function.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn mtx_timedlock(mutex: *mut pthread_mutex_t, until: *const timespec) -> c_int {
-    // SAFETY: the caller keeps the contract of the C function.
-    unsafe {
-        if taken_c11(mutex) {
-            return 0;
-        }
-        let mut kept = Kept::new(until.cast_mut());
-        C11_TIMED.get()(mutex, kept.pointer())
-    }
-}
-
-/// # Safety
-///
-/// The contract of the C library's function, which takes the mutex again.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn cnd_wait(
-    condition: *mut pthread_cond_t,
-    mutex: *mut pthread_mutex_t,
-) -> c_int {
-    unmanage_object(condition);
-    unmanage_object(mutex);
-    // SAFETY: the caller keeps the contract of the C function.
-    unsafe { C11_WAIT.get()(condition, mutex) }
-}
-
-/// # Safety
-///
-/// The contract of the C library's function, which takes the mutex again.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn cnd_timedwait(
-    condition: *mut pthread_cond_t,
-    mutex: *mut pthread_mutex_t,
-    until: *const timespec,
-) -> c_int {
-    unmanage_object(condition);
-    unmanage_object(mutex);
-    // SAFETY: the caller keeps the contract of the C function.
-    unsafe {
-        let mut kept = Kept::new(until.cast_mut());
-        C11_TIMED_WAIT.get()(condition, mutex, kept.pointer())
-    }
-}
 
 /// # Safety
 ///
@@ -281,15 +201,9 @@ pub(super) unsafe extern "C" fn call_once(word: *mut c_int, run: Option<unsafe e
 /// Finds the C library's functions.
 pub(super) fn resolve() {
     C11_TRY.resolve();
-    C11_LOCK.resolve();
-    C11_TIMED.resolve();
-    C11_WAIT.resolve();
-    C11_TIMED_WAIT.resolve();
+    resolve_locks();
+    resolve_waits();
+    BARRIER.resolve();
     ONCE.resolve();
     C11_ONCE.resolve();
-    resolve_locks();
-    COND_WAIT.resolve();
-    COND_TIMED.resolve();
-    COND_CLOCKED.resolve();
-    BARRIER.resolve();
 }
