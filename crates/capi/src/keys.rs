@@ -4,7 +4,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 
 use azekura::EncryptionKey;
 
-use super::{azk_db, azk_error, azk_status, guarded, null, options, path_of, put, shared, text_or_empty};
+use super::{azk_db, azk_error, azk_status, guarded, null, options, path_of, put_new, shared, text_or_empty};
 
 /// A function that writes the 32 bytes of the key with this id to `key`, and returns 0. Another number is an
 /// error, which the message of the failed call contains.
@@ -48,9 +48,6 @@ pub unsafe extern "C" fn azk_open_with_key_source(
         // SAFETY: CAPI-2.
         let id = unsafe { text_or_empty(id, "id")? };
         let source = source.ok_or_else(|| null("source"))?;
-        if db.is_null() {
-            return Err(null("db"));
-        }
         let context = Context(context);
         let fetch = move |id: &str| {
             let id = CString::new(id).map_err(|_| "the id contains a zero byte".to_owned())?;
@@ -61,9 +58,10 @@ pub unsafe extern "C" fn azk_open_with_key_source(
                 number => Err(format!("the key source returned {number}")),
             }
         };
-        let opened = options::builder(options)?.encryption_key_source(id, fetch).open(path)?;
+        let open =
+            || Ok(azk_db { db: options::builder(options)?.encryption_key_source(id, fetch).open(path)? });
         // SAFETY: CAPI-2.
-        unsafe { put(db, Box::into_raw(Box::new(azk_db { db: opened })), "db") }
+        unsafe { put_new(db, "db", open) }
     })
 }
 

@@ -21,8 +21,9 @@ use std::collections::BTreeMap;
 /// A release counts up to this time after the wait's end, because the holder may record it a moment late.
 const LATE_NS: u64 = 50_000;
 
-/// Longest gap between two recorded holds that counts as a handover, if holds are sampled.
-const WAKE_UP_NS: u64 = 50_000;
+/// Longest gap between two recorded holds that counts as a handover, and longest time from the end of a hold
+/// to the end of the wait that it ended, if holds are sampled.
+pub(crate) const WAKE_UP_NS: u64 = 50_000;
 
 /// Key of a row: the waiter's operation, the site, and the holder (`None`: unknown).
 pub(crate) type BlameKey = (u16, u32, Option<Holder>);

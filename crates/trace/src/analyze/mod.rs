@@ -52,6 +52,7 @@ use std::path::Path;
 use timeline::Timeline;
 
 pub(crate) use attribute::{SLICES, Sums};
+pub(crate) use blame::WAKE_UP_NS;
 
 /// Options of an analysis.
 #[derive(Debug, Clone, Default, PartialEq)]

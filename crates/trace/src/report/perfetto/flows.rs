@@ -7,12 +7,10 @@
 //! and ends in the next one has no flow.
 
 use super::Open;
+use crate::analyze::WAKE_UP_NS;
 use crate::event::{Event, EventKind, UNWOKEN};
 use crate::file::Calibration;
 use std::collections::{HashMap, HashSet};
-
-/// Longest time from the end of a hold to the end of the wait, if holds are sampled; as in the blame table.
-const WAKE_UP_NS: u64 = 50_000;
 
 /// The numbers of the flows at an event, by thread and index of the event in the window.
 pub(super) type FlowEnds = HashMap<(usize, usize), Vec<u64>>;
