@@ -92,7 +92,7 @@ pub(crate) fn unlock(
     let parts = record.split_at_checked(WRAPPED_BYTES);
     let parts = parts.and_then(|(wrapped, id)| Some((wrapped, std::str::from_utf8(id).ok()?.to_owned())));
     let Some((wrapped, id)) = parts else {
-        let reason = "the record of its data key cannot be decoded; restore a backup".into();
+        let reason = "the record of its data key cannot be decoded; restore an intact backup".into();
         return Err(Error::Corrupt { path: path(), offset: 0, reason });
     };
     let Some(source) = source else { return Err(Error::EncryptionKeyMissing { path: path(), id }) };
@@ -195,7 +195,7 @@ impl Builder {
     /// calls it with the id of the key. The files of the store have this id in clear; it is `id` for a new
     /// store, and [`change_encryption_key`](crate::Database::change_encryption_key) sets another one. The
     /// function is called once for each opening of a store or backup, and twice for the creation of a store.
-    /// It is called with an empty id if the key was given without one.
+    /// The id is empty if the key has none.
     ///
     /// An error of the function is returned as [`Error::EncryptionKeyUnavailable`]. An id has at most 512
     /// bytes. It may be the key itself as encrypted by the service, in text.

@@ -384,7 +384,7 @@ pub enum Error {
     /// The store or backup is encrypted with another key. Nothing was changed. Give the key with which it was
     /// created, or the key that replaced it.
     #[error(
-        "{} is encrypted with another key: give {}, with which it was created or which replaced that",
+        "{} is encrypted with another key: give {} (the key with which it was created, or its replacement)",
         path.display(),
         its_key(id)
     )]

@@ -41,7 +41,7 @@ pub enum Durability {
 /// | [`file_mode`](Self::file_mode) | 0600 | other users read the files |
 /// | [`page_size`](Self::page_size) | 8 KiB | keys are longer than 2 KiB (a quarter of a page) |
 /// | [`file_system`](Self::file_system) | the system's | tests inject faults |
-/// | `encryption_key`, `encryption_key_source` | none | others can read the files |
+/// | `encryption_key`, `encryption_key_source` | none | others can read the files; feature `encryption` |
 /// | [`archive`](Self::archive) | none | a restore must reach any point in time |
 /// | **memory** | | |
 /// | [`cache_bytes`](Self::cache_bytes) | 256 MiB, at most an eighth of the memory | rows in use do not fit |

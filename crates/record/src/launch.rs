@@ -225,7 +225,7 @@ impl Signals {
         let ignored = crate::process::ignored_signals();
         let is_caught = |number: &i32| ignored >> (number - 1) & 1 == 0;
         if is_caught(&SIGXFSZ) {
-            // Of the limit of the size of files: the write that exceeds it then returns an error.
+            // With a handler, a write beyond the limit of file sizes returns an error.
             let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
         }
         Self(SignalsInfo::new(PASSED_ON.map(|(number, _)| number).iter().filter(|n| is_caught(n))).ok())
@@ -235,8 +235,8 @@ impl Signals {
         let program = Pid::from_child(child);
         for received in self.0.iter_mut().flat_map(SignalsInfo::pending) {
             let is_received = match sender_of(&received) {
-                // A program that signals its parent or its group means other processes than itself, or has
-                // received the signal.
+                // A signal of the program itself is for its parent, or for its group: then the program has
+                // received it.
                 Some(sender) => sender == child.id(),
                 None => has_terminal_signaled(program, received.si_signo),
             };

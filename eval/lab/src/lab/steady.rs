@@ -21,7 +21,7 @@ const MOST_WARM_UP: usize = 40;
 /// Number of measured windows.
 const MEASURED: usize = 4;
 /// Virtual time of a window for all processors together, and the least time of a window, unless the window
-/// is given. With the total, a window has about a thousand page visits of the paper's machine or more.
+/// is given. So a window has at least about a thousand page visits of the paper's machine.
 const OF_ALL: Duration = Duration::from_micros(3_200);
 const LEAST: Duration = Duration::from_micros(100);
 
