@@ -253,7 +253,8 @@ class _Store:
 
     _open: dict = {}
     # A signal handler may open or close a cache, or raise an exception, between any two steps of a method
-    # that holds `_registry`: each step can be repeated, and a store in `_open` is closed only without users.
+    # that holds `_registry`. So each step can be repeated, and a store in `_open` is closed only if it has
+    # no user.
     _registry = threading.RLock()
     # True while a thread that holds `_registry` changes `_open` or `_freed`.
     _is_changing = False
