@@ -35,7 +35,7 @@ use crate::error::TreeError;
 use crate::record::Record;
 
 pub use self::read::ChainReader;
-pub(crate) use self::read::{read, read_at};
+pub(crate) use self::read::{prefetch, read, read_at};
 pub use self::write::ChainWriter;
 pub(crate) use self::write::write;
 

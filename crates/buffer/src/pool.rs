@@ -42,7 +42,7 @@ use std::time::Duration;
 use std::sync::atomic::Ordering::Relaxed;
 
 use azekura_base::page;
-use azekura_base::{Backoff, CachePadded, DurableLog, Lsn, PageId, PageWords};
+use azekura_base::{Backoff, CachePadded, DurableLog, Lsn, PageId, PageWords, prefetch};
 
 use crate::cleaner::CleanerNotifier;
 use crate::dirty_map::DirtyMap;
@@ -51,7 +51,7 @@ use crate::frame::{Frame, FrameId, Look, MAX_FRAMES, MAX_PAGE_ID, NO_BUFFER, loo
 use crate::free_frames::FreeFrames;
 use crate::guard::{ExclusiveGuard, OptimisticPage, PageGuard, PageVersion, Peek};
 use crate::index_stack::IndexStack;
-use crate::memory::PageMemory;
+use crate::memory::{PREFETCHED_BYTES, PageMemory};
 use crate::page_hints::PageHints;
 use crate::page_table::{Inserted, PageTable};
 use crate::policy::{Policy, Replacement};
@@ -284,8 +284,15 @@ impl BufferPool {
     /// of the hand (G8). The data are valid only after [`OptimisticPage::is_valid`].
     #[inline]
     pub fn peek(&self, page_id: PageId) -> Peek<'_> {
+        self.peek_start(page_id, PREFETCHED_BYTES)
+    }
+
+    /// Returns a page as [`peek`](Self::peek) does, for a reader of its first `len` bytes only: other lines
+    /// are not prefetched.
+    #[inline]
+    pub fn peek_start(&self, page_id: PageId, len: usize) -> Peek<'_> {
         if let Some(id) = self.hints.get(page_id) {
-            self.expect_use(id);
+            self.expect_use(id, len);
             match self.frames[id.0 as usize].look(page_id) {
                 Some(Look::Page { version, buffer }) => {
                     return Peek::Page(OptimisticPage::new(self, id, version, buffer));
@@ -294,14 +301,14 @@ impl BufferPool {
                 Some(Look::Empty) | None => {} // HINT-1
             }
         }
-        self.peek_by_table(page_id)
+        self.peek_by_table(page_id, len)
     }
 
     /// Reads a page as [`peek`](Self::peek) does, if its hint is missing or wrong.
     #[inline(never)]
-    fn peek_by_table(&self, page_id: PageId) -> Peek<'_> {
+    fn peek_by_table(&self, page_id: PageId, len: usize) -> Peek<'_> {
         let seen = self.table.find(page_id, |id| {
-            self.expect_use(id);
+            self.expect_use(id, len);
             match self.frames[id.0 as usize].look(page_id)? {
                 Look::Page { version, buffer } => {
                     Some(Peek::Page(OptimisticPage::new(self, id, version, buffer)))
@@ -327,10 +334,21 @@ impl BufferPool {
         is_same.then(|| OptimisticPage::new(self, seen.frame, seen.version, buffer))
     }
 
-    /// Prefetches the page of a frame that is about to be read, while its header is loaded.
+    /// Prefetches the first `len` bytes of the page of a frame that is about to be read, while its header is
+    /// loaded.
     #[inline]
-    fn expect_use(&self, id: FrameId) {
-        self.words.prefetch(self.usual_buffer(id));
+    fn expect_use(&self, id: FrameId, len: usize) {
+        self.words.prefetch(self.usual_buffer(id), len);
+    }
+
+    /// Prefetches the frame and the first `len` bytes of a page that is read soon, if the page is probably in
+    /// the pool. A hint; does not wait.
+    #[inline]
+    pub fn prefetch_start(&self, page_id: PageId, len: usize) {
+        if let Some(id) = self.hints.get(page_id) {
+            prefetch(std::slice::from_ref(&self.frames[id.0 as usize]));
+            self.expect_use(id, len);
+        }
     }
 
     /// Returns the buffer that the frame usually has, without a read of its buffer number. Frames and buffers
@@ -415,7 +433,7 @@ impl BufferPool {
         let pinned = self.table.find(page_id, |id| {
             let frame = &self.frames[id.0 as usize];
             sync_point!("found a frame in the table");
-            self.expect_use(id);
+            self.expect_use(id, PREFETCHED_BYTES);
             let is_pinned = (is_first || frame.is_open()) && frame.try_pin(page_id);
             if !is_pinned && frame.page_id() == page_id {
                 closed = Some(id);

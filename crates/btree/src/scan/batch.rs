@@ -129,6 +129,8 @@ pub struct LeafBatch {
     prefix: Vec<u8>,
     prefix_len: usize,
     entries: Vec<Entry>,
+    /// `true` if a record of the last leaf has a large value.
+    has_large: bool,
 }
 
 impl LeafBatch {
@@ -241,13 +243,14 @@ impl LeafBatch {
         self.prefix_len = self.prefix.len();
         self.prefix.resize(self.prefix_len.next_multiple_of(BLOCK), 0);
         let (prefix, prefix_len, page) = (self.prefix.as_chunks::<BLOCK>().0, self.prefix_len, node.page());
-        let (bytes, mut at) = (&mut self.bytes, 0);
+        let (bytes, mut at, mut flags) = (&mut self.bytes, 0, 0);
         self.entries.resize(slots.len(), Entry::default());
         for (entry, i) in self.entries.iter_mut().zip(slots) {
             let slot = node.slot(i);
             let (suffix_len, value_len) = (usize::from(slot.suffix_len), usize::from(slot.value_len));
             let (key_at, value_at) = (at, at + prefix_len + suffix_len);
             at = value_at + value_len;
+            flags |= slot.flags;
             if at + SLACK > bytes.len() {
                 grow(bytes, at + SLACK);
             }
@@ -271,6 +274,19 @@ impl LeafBatch {
             }
         }
         self.used = at;
+        self.has_large = flags & FLAG_OVERFLOW != 0;
+    }
+
+    /// Prefetches the starts of the large values, which the caller probably reads next.
+    pub(super) fn prefetch_large(&self, env: &Env) {
+        if !self.has_large {
+            return;
+        }
+        for i in 0..self.len() {
+            if let Ok(ValueRef::Large(reference)) = ValueRef::of_cell(self.cell(i)) {
+                overflow::prefetch(env, reference);
+            }
+        }
     }
 
     /// Returns the size of the keys and cells in the buffer, in bytes.

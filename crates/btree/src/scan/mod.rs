@@ -249,6 +249,7 @@ impl Scan {
                     if same.is_none() {
                         env.leaf_scanned();
                     }
+                    batch.prefetch_large(env);
                     self.rest_in = leaf.page_version().filter(|_| part.is_cut).map(|seen| (end, seen));
                     self.consume(end, part);
                 }
