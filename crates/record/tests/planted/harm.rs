@@ -7,6 +7,7 @@ use azekura_trace::file::{Ending, Trace};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
+use std::sync::Arc;
 
 /// Runs a program in a directory of its own, recorded or not, with its output redirected to a file. Returns
 /// the output and the status.
@@ -426,10 +427,12 @@ fn sanitizers_find_as_much_as_without_the_recorder() {
     }
 }
 
-/// The first signal is the program's own, and subshells send the others.
+/// The first signal is the program's own, and subshells send the others. A handler of this process for `SIGINT`
+/// becomes the default action in the program, which cannot trap a signal that was ignored when it started.
 #[test]
 fn signals_of_other_processes_to_the_recorder_reach_the_program() {
     let _turn = turn();
+    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::default()).expect("a handler");
     let place = directory();
     let script = r#"
         trap 'echo own' USR2; kill -USR2 $PPID
