@@ -19,7 +19,7 @@ use crate::active::ActiveList;
 use crate::archive::Archive;
 use crate::catalog::Catalog;
 use crate::check::Leaks;
-use crate::checkpoint::{Past, UndoPace};
+use crate::checkpoint::{Past, SpaceRelease, UndoPace};
 use crate::control::ControlFile;
 use crate::deferred::UnfreedQueue;
 use crate::encryption::StoreKeys;
@@ -57,6 +57,7 @@ pub(crate) struct Shared {
     /// The work done at earlier times, for the bound on the time of a restart.
     pub(crate) restart_past: Mutex<Past>,
     pub(crate) undo_pace: UndoPace,
+    pub(crate) space_release: SpaceRelease,
     /// A gate that a transaction holds in shared mode until it has freed its unreferenced pages; `check`
     /// holds it exclusively.
     pub(crate) leftovers_gate: RwLock<()>,
@@ -260,6 +261,7 @@ impl Database {
             keys: parts.keys,
             control: parts.control,
             restart_past: Mutex::default(),
+            space_release: SpaceRelease::default(),
             undo_pace,
             leftovers_gate: RwLock::new(()),
             recovery: parts.recovery,
@@ -408,9 +410,12 @@ impl Database {
     }
 
     /// Writes all changed pages, so that a restart has nothing to redo, and recycles the log. Gives the disk
-    /// space of free pages back to the file system, in runs of at least 64 KiB: so the store takes less space
-    /// after many rows were removed. (The length of the page file stays the same. A file system without holes
-    /// frees no space. [`compact_into`](Self::compact_into) also moves rows together.)
+    /// space of all free pages back to the file system, in runs of at least 64 KiB: so the store takes less
+    /// space after many rows were removed. (The length of the page file stays the same. A file system without
+    /// holes frees no space. [`compact_into`](Self::compact_into) also moves rows together.)
+    ///
+    /// A store with background threads does this by itself about a minute after rows were removed, if free
+    /// pages take at least 16 MiB and a quarter of the space of the other pages.
     ///
     /// # Errors
     ///
@@ -428,6 +433,13 @@ impl Database {
     /// As for [`checkpoint`](Self::checkpoint).
     pub fn checkpoint_step(&self, max_pages: usize) -> Result<(), Error> {
         self.shared.lifetime.while_open(|| self.shared.checkpoint_step(max_pages))
+    }
+
+    /// Does the next step of the background release of free pages (`checkpoint::release`) at once, for tests.
+    /// Returns `false` after the last step.
+    #[doc(hidden)]
+    pub fn release_step(&self) -> Result<bool, Error> {
+        self.shared.lifetime.while_open(|| Ok(self.shared.release_step()?.is_some()))
     }
 
     /// Writes only the buffers of one log stream, for crash tests that need missing LSNs in the middle of the
@@ -483,8 +495,10 @@ impl Database {
     }
 
     /// Closes the store for all its handles: ends its background jobs, writes all changed pages, takes a
-    /// checkpoint, and unlocks the directory. Later calls of any handle fail with [`Error::Closed`]; closing
-    /// again returns `Ok`. Dropping the last handle closes the store without reporting errors.
+    /// checkpoint, gives the disk space of free pages back to the file system if that is at least 1 MiB and a
+    /// quarter of the space of the other pages, and unlocks the directory. Later calls of any handle fail
+    /// with [`Error::Closed`]; closing again returns `Ok`. Dropping the last handle closes the store without
+    /// reporting errors.
     ///
     /// Blocks during the page writes: for seconds, if a cache of several GiB has many changed pages. With
     /// [`Builder::close_time`] the writes end after that time. The log has the changes of the other pages,

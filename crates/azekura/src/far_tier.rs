@@ -112,6 +112,14 @@ impl PageStore for FarTier {
         self.disk.release(first, count)
     }
 
+    fn disk_bytes(&self) -> Result<Option<u64>, StoreError> {
+        self.disk.disk_bytes()
+    }
+
+    fn release_end(&self, end: PageId) -> Result<(), StoreError> {
+        self.disk.release_end(end)
+    }
+
     fn sync_for_checkpoint(&self) -> Result<u64, StoreError> {
         self.disk.sync_for_checkpoint()
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use azekura::{Database, TableDefinition};
-use azekura_io::{FaultFs, File, FileLock, Fs, OpenOptions, OsFs};
+use azekura_io::{FailKind, FaultFs, File, FileLock, Fs, OpenOptions, OsFs};
 
 const ROWS: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
 
@@ -103,18 +103,27 @@ fn a_checkpoint_after_the_removal_of_most_rows_frees_disk_space() {
     assert_eq!(rows, 200 + 5_000 + 1_000);
 }
 
-/// A simulated disk on which a released range is an unsynced write of zeroes: a crash keeps all, a part or
-/// nothing of it.
+/// A file system that counts released ranges.
+///
+/// On a simulated disk, a released range is an unsynced write of zeroes: a crash keeps all, a part or nothing
+/// of it. Its files report 64 MiB of space beyond their length, so that every release is worth it.
 #[derive(Clone, Debug)]
-struct Holes {
-    fs: FaultFs,
-    released: Arc<AtomicU64>,
+struct Holes<F> {
+    fs: F,
+    is_simulated: bool,
+    calls: Arc<AtomicU64>,
+    bytes: Arc<AtomicU64>,
 }
 
-impl Fs for Holes {
+fn simulated(fs: FaultFs) -> Holes<FaultFs> {
+    Holes { fs, is_simulated: true, calls: Arc::default(), bytes: Arc::default() }
+}
+
+impl<F: Fs + Clone + 'static> Fs for Holes<F> {
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
-        let (file, released) = (self.fs.open(path, options)?, Arc::clone(&self.released));
-        Ok(Arc::new(HoleFile { file, released }))
+        let Self { is_simulated, ref calls, ref bytes, .. } = *self;
+        let (calls, bytes) = (Arc::clone(calls), Arc::clone(bytes));
+        Ok(Arc::new(HoleFile { file: self.fs.open(path, options)?, is_simulated, calls, bytes }))
     }
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         self.fs.create_dir_all(path)
@@ -145,7 +154,9 @@ impl Fs for Holes {
 #[derive(Debug)]
 struct HoleFile {
     file: Arc<dyn File>,
-    released: Arc<AtomicU64>,
+    is_simulated: bool,
+    calls: Arc<AtomicU64>,
+    bytes: Arc<AtomicU64>,
 }
 
 impl File for HoleFile {
@@ -171,8 +182,18 @@ impl File for HoleFile {
         self.file.write_zeroes(offset, len)
     }
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.released.fetch_add(len, Relaxed);
-        self.file.write_zeroes(offset, len)
+        self.calls.fetch_add(1, Relaxed);
+        self.bytes.fetch_add(len, Relaxed);
+        if self.is_simulated { self.file.write_zeroes(offset, len) } else { self.file.discard(offset, len) }
+    }
+    fn disk_bytes(&self) -> io::Result<u64> {
+        if self.is_simulated { Ok(self.file.len()? + (64 << 20)) } else { self.file.disk_bytes() }
+    }
+    fn next_data(&self, offset: u64) -> io::Result<u64> {
+        self.file.next_data(offset)
+    }
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.file.allocate(offset, len)
     }
     fn alignment(&self) -> usize {
         self.file.alignment()
@@ -187,11 +208,15 @@ enum Step {
     Put(Range<u64>, u8),
     Remove(Range<u64>),
     Checkpoint,
+    /// The steps of the background job, to its end.
+    Release,
+    Reopen,
 }
 
-/// Fills pages, frees most of them, uses them again, and releases free pages in between.
+/// Fills pages, frees most of them, uses them again, and releases free pages in between, by each of the three
+/// ways.
 fn steps() -> Vec<Step> {
-    use Step::{Checkpoint, Put, Remove};
+    use Step::{Checkpoint, Put, Release, Remove, Reopen};
     vec![
         Put(0..150, 1),
         Checkpoint,
@@ -204,14 +229,22 @@ fn steps() -> Vec<Step> {
         Remove(20..75),
         Checkpoint,
         Put(200..260, 4),
+        Remove(100..140),
+        Release,
+        Put(0..40, 5),
+        Remove(200..255),
+        Reopen,
+        Put(400..450, 6),
+        Remove(5..30),
+        Reopen,
     ]
 }
 
 /// Runs the steps until one fails; returns the states of the store after each step, and the number of steps
 /// that succeeded.
-fn run(holes: &Holes) -> (Vec<Rows>, usize) {
+fn run(holes: &Holes<FaultFs>) -> (Vec<Rows>, usize) {
     let mut states = vec![Rows::new()];
-    let Ok(db) = open_on(holes) else { return (states, 0) };
+    let Ok(mut db) = open_on(holes) else { return (states, 0) };
     for step in steps() {
         let mut next = states.last().unwrap().clone();
         let done = match step {
@@ -226,6 +259,8 @@ fn run(holes: &Holes) -> (Vec<Rows>, usize) {
                 db.transact(|tx| tx.table(&ROWS)?.remove_range(keys.clone()).map(drop))
             }
             Step::Checkpoint => db.checkpoint(),
+            Step::Release => release(&db).map(drop),
+            Step::Reopen => db.close().and_then(|()| open_on(holes)).map(|opened| db = opened),
         };
         states.push(next);
         if done.is_err() {
@@ -236,7 +271,16 @@ fn run(holes: &Holes) -> (Vec<Rows>, usize) {
     (states, acknowledged)
 }
 
-fn open_on(holes: &Holes) -> Result<Database, azekura::Error> {
+/// Runs the steps of the background job to its end; returns their number.
+fn release(db: &Database) -> Result<u32, azekura::Error> {
+    let mut steps = 1;
+    while db.release_step()? {
+        steps += 1;
+    }
+    Ok(steps)
+}
+
+fn open_on(holes: &Holes<FaultFs>) -> Result<Database, azekura::Error> {
     let builder = Database::builder().page_size(4096).cache_bytes(1 << 20).background(false).log_buffers(1);
     let builder = builder.wal_streams(1).wal_segment_bytes(2 << 20);
     builder.file_system(Arc::new(holes.clone())).open("db")
@@ -246,12 +290,12 @@ fn open_on(holes: &Holes) -> Result<Database, azekura::Error> {
 fn a_power_loss_at_any_io_loses_no_row_beside_released_pages() {
     let mut cut = 1;
     loop {
-        let holes = Holes { fs: FaultFs::new(), released: Arc::default() };
+        let holes = simulated(FaultFs::new());
         holes.fs.cut_power_at(cut);
         let (states, acknowledged) = run(&holes);
         let is_cut = holes.fs.power_is_off();
         for seed in [cut, cut + 1_000_003] {
-            let after = Holes { fs: holes.fs.crash(seed), released: Arc::default() };
+            let after = simulated(holes.fs.crash(seed));
             let db = open_on(&after).unwrap_or_else(|error| panic!("cut at {cut}, seed {seed}: {error:?}"));
             let rows = db.transact(|tx| {
                 let mut rows = Rows::new();
@@ -270,11 +314,108 @@ fn a_power_loss_at_any_io_loses_no_row_beside_released_pages() {
             assert!(db.check(&mut |_, _| {}).unwrap().is_clean(), "cut at {cut}, seed {seed}");
         }
         if !is_cut {
-            assert!(holes.released.load(Relaxed) > 200 << 10, "{:?}", holes.released);
+            assert!(holes.bytes.load(Relaxed) > 400 << 10, "{:?}", holes.bytes);
             break;
         }
         cut += 1;
     }
+}
+
+/// After an error of any write, sync or change of a file, the store that is opened next has a state of the
+/// workload, and a release never fails a call.
+#[test]
+fn an_error_of_any_io_loses_no_row_beside_released_pages() {
+    let ios = {
+        let holes = simulated(FaultFs::new());
+        assert_eq!(run(&holes).1, steps().len());
+        holes.fs.io_count()
+    };
+    for at in 1..=ios {
+        let holes = simulated(FaultFs::new());
+        holes.fs.fail_at(at, FailKind::Io);
+        let (states, acknowledged) = run(&holes);
+        holes.fs.heal();
+        let db = open_on(&holes).unwrap_or_else(|error| panic!("error at {at}: {error:?}"));
+        let rows = db.transact(|tx| {
+            tx.table(&ROWS)?.iter().map(|row| row.map(|(key, value)| (key, value[0]))).collect()
+        });
+        assert!(states[acknowledged..].contains(&rows.unwrap()), "error at {at}");
+        assert!(db.check(&mut |_, _| {}).unwrap().is_clean(), "error at {at}");
+    }
+}
+
+/// Returns a store on the operating system's files, with the file system that counts. Returns `None` if that
+/// file system has no holes.
+fn counted(dir: &Path) -> Option<(Database, Holes<OsFs>)> {
+    let probe = OsFs::new().open(&dir.join("probe"), OpenOptions::new().create(true)).unwrap();
+    probe.write_at(0, &[1; 8192]).unwrap();
+    probe.discard(0, 8192).ok()?;
+    let holes = Holes { fs: OsFs::new(), is_simulated: false, calls: Arc::default(), bytes: Arc::default() };
+    let builder = Database::builder().page_size(8192).background(false).file_system(Arc::new(holes.clone()));
+    Some((builder.open(dir.join("store")).unwrap(), holes))
+}
+
+/// Skipped on a file system without holes.
+#[test]
+fn the_background_job_frees_disk_space_by_few_calls() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((db, holes)) = counted(dir.path()) else { return };
+    put(&db, 0..40_000, 1);
+    assert_eq!(release(&db).unwrap(), 1, "no page is free");
+    let full = disk_bytes(db.path());
+    remove(&db, 100..39_900);
+    // The look, the release, and no more.
+    assert!(db.release_step().unwrap());
+    assert_eq!(holes.calls.load(Relaxed), 0, "released before the pages have stayed free");
+    assert!(!db.release_step().unwrap());
+    let (calls, after) = (holes.calls.load(Relaxed), disk_bytes(db.path()));
+    println!("{calls} calls, {full} bytes before, {after} after");
+    assert!(full - after > 39_000_000, "{after} of {full} bytes");
+    assert!((1..=16).contains(&calls), "{calls} calls"); // 8 MiB each
+    assert_eq!(release(&db).unwrap(), 1, "all is released");
+    assert_eq!(holes.calls.load(Relaxed), calls);
+    assert!(db.check(&mut |_, _| {}).unwrap().is_clean());
+}
+
+/// A store that is filled and emptied in turns uses its free pages again. They are not released.
+#[test]
+fn pages_that_are_used_again_within_the_period_are_not_released() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((db, holes)) = counted(dir.path()) else { return };
+    for round in 0..4 {
+        put(&db, 0..30_000, round);
+        remove(&db, 0..29_900);
+        db.release_step().unwrap(); // a look
+        put(&db, 0..30_000, round);
+        assert!(!db.release_step().unwrap(), "not worth it any more");
+        remove(&db, 0..29_900);
+    }
+    assert_eq!(holes.calls.load(Relaxed), 0);
+}
+
+/// Skipped on a file system without holes.
+#[test]
+fn the_close_frees_the_disk_space_of_free_pages_and_of_growth() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((db, holes)) = counted(dir.path()) else { return };
+    put(&db, 0..20_000, 1);
+    let full = disk_bytes(db.path());
+    remove(&db, 100..19_900);
+    db.close().unwrap();
+    let after = disk_bytes(db.path());
+    let calls = holes.calls.load(Relaxed);
+    println!("{calls} calls, {full} bytes before, {after} after");
+    // The last rows are at the end of the file.
+    assert!(after < 2 << 20 && calls <= 8, "{calls} calls, {after} of {full} bytes");
+    drop(db);
+    let (db, holes) = counted(dir.path()).unwrap();
+    put(&db, 500..2_000, 2);
+    let rows: u64 = db.transact(|tx| tx.table(&ROWS)?.len()).unwrap();
+    assert_eq!(rows, 200 + 1_500);
+    assert!(db.check(&mut |_, _| {}).unwrap().is_clean());
+    db.close().unwrap();
+    assert!(disk_bytes(db.path()) < 4 << 20, "{}", disk_bytes(db.path()));
+    assert_eq!(holes.calls.load(Relaxed), 0, "the file's end is truncated");
 }
 
 /// Each removed row has a record with its old value, for the undo (decision 066).

@@ -87,7 +87,7 @@ pub use record::{Carry, Head, Record};
 pub use redo::{PageChange, PageChanges, redo};
 pub use rollback::{roll_back_to, undo_one};
 pub use scan::{LeafBatch, Scan, ValueRef};
-pub use space::FreeSpace;
+pub use space::{DiskSpace, FreeSpace, Released};
 pub use tree::{Tree, WriteCtx};
 pub use undo::{Deferred, UndoLog, UndoOp};
 pub use verify::{Finding, Held, Report, TreeReport, verify, verify_beside_writers};

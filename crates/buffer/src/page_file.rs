@@ -404,6 +404,15 @@ impl PageStore for PageFile {
         self.make_hole(first, count)
     }
 
+    fn disk_bytes(&self) -> Result<Option<u64>, StoreError> {
+        let bytes = self.pages.file.disk_bytes();
+        bytes.map(Some).map_err(self.pages.error("ask the disk space of", None, 0))
+    }
+
+    fn release_end(&self, end: PageId) -> Result<(), StoreError> {
+        self.truncate(end)
+    }
+
     fn has_failed(&self) -> bool {
         self.has_failed.load(Relaxed) // Relaxed: the answer may be outdated
     }

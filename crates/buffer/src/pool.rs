@@ -272,6 +272,24 @@ impl BufferPool {
         Ok(self.store.release(first, count)?)
     }
 
+    /// Returns the disk space that the pages take: see [`PageStore::disk_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Store`].
+    pub fn disk_bytes(&self) -> Result<Option<u64>, WriteError> {
+        Ok(self.store.disk_bytes()?)
+    }
+
+    /// Gives the disk space of the end of the file back: see [`PageStore::release_end`].
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Store`].
+    pub fn release_end(&self, end: PageId) -> Result<(), WriteError> {
+        Ok(self.store.release_end(end)?)
+    }
+
     /// Returns `true` if the store has failed and writes no more pages: changed pages stay in the pool until
     /// it is dropped. Costs one load.
     #[must_use]

@@ -146,6 +146,27 @@ pub trait PageStore: Send + Sync + fmt::Debug {
         Ok(false)
     }
 
+    /// Returns the disk space that the pages take, in bytes. `None` if the store cannot release pages (the
+    /// default).
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`].
+    fn disk_bytes(&self) -> Result<Option<u64>, StoreError> {
+        Ok(None)
+    }
+
+    /// Gives the disk space from page `end` on back, before the store is closed: these pages are in no use,
+    /// and no page is written later.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`]: the space may not have been given back.
+    fn release_end(&self, end: PageId) -> Result<(), StoreError> {
+        let _ = end;
+        Ok(())
+    }
+
     /// Returns `true` if a write or a sync failed, after which the store writes no more pages. Costs one
     /// load.
     fn has_failed(&self) -> bool {

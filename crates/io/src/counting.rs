@@ -273,6 +273,10 @@ impl File for CountingFile {
         self.inner.next_data(offset)
     }
 
+    fn disk_bytes(&self) -> io::Result<u64> {
+        self.inner.disk_bytes()
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.write(0);
         self.inner.set_len(len)

@@ -280,6 +280,16 @@ pub trait File: Send + Sync + Debug {
         Ok(offset)
     }
 
+    /// Returns the bytes of disk space that the file takes, which is less than its length if it has holes. By
+    /// default, returns the length.
+    ///
+    /// # Errors
+    ///
+    /// An error of the device.
+    fn disk_bytes(&self) -> io::Result<u64> {
+        self.len()
+    }
+
     /// Returns `true` if the file has no bytes.
     ///
     /// # Errors

@@ -60,6 +60,11 @@ impl Image {
         self.len
     }
 
+    /// Returns the bytes of all blocks, without the holes.
+    pub(crate) fn block_bytes(&self) -> u64 {
+        self.blocks.iter().flatten().count() as u64 * BLOCK_BYTES as u64
+    }
+
     /// Reads at `offset` until `buf` is full or the file ends. Returns the number of bytes.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> usize {
         let count = self.len.saturating_sub(offset).min(buf.len() as u64) as usize;

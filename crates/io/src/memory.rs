@@ -213,6 +213,10 @@ impl File for MemFile {
         Ok(self.node.lock().len())
     }
 
+    fn disk_bytes(&self) -> io::Result<u64> {
+        Ok(self.node.lock().block_bytes())
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.check(0, len)?;
         self.node.lock().set_len(len);

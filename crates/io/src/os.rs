@@ -332,6 +332,12 @@ impl File for OsFile {
         Ok(self.file.metadata()?.len())
     }
 
+    #[cfg(unix)]
+    fn disk_bytes(&self) -> io::Result<u64> {
+        use std::os::unix::fs::MetadataExt;
+        Ok(self.file.metadata()?.blocks() * 512)
+    }
+
     #[cfg(target_os = "linux")]
     fn next_data(&self, offset: u64) -> io::Result<u64> {
         match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {

@@ -13,6 +13,7 @@ use azekura_base::background::{Group, Kind};
 use azekura_base::sync::atomic::Ordering::Relaxed;
 use azekura_base::{DurableLog, Lsn};
 
+use super::release;
 use crate::database::Shared;
 use crate::events::LONG_OPEN;
 
@@ -62,6 +63,7 @@ fn check(shared: &Arc<Shared>, jobs: &Arc<Group>, seen: Lsn) {
     let now = shared.wal.next_lsn();
     let done = shared.keep_restart_short();
     shared.note_background(&done);
+    release::schedule(shared, jobs);
     // A failed checkpoint can succeed later unless page writes have failed, and a failed rollback unless the
     // log has failed.
     let is_moving = done.unwrap_or(true) && !shared.pool.has_failed();

@@ -35,6 +35,7 @@ use crate::restart::{FIRST_SEGMENT_BYTES, WAL_DIR};
 
 pub(crate) use bound::{Past, Work};
 pub(crate) use checkpointer::Checkpointer;
+pub(crate) use release::SpaceRelease;
 pub(crate) use undo_pace::UndoPace;
 
 use bound::Present;
@@ -140,7 +141,9 @@ impl Shared {
         last.ranges.clear();
         let database_id = last.database_id;
         control.write(last)?;
+        drop(control);
         remove_segments(&*self.options.fs, &self.path.join(WAL_DIR), database_id, FIRST_SEGMENT_BYTES)?;
+        self.release_to_close();
         Ok(())
     }
 

@@ -2,10 +2,11 @@
 //! free pages waits for a checkpoint.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use azekura_base::PageId;
 use azekura_base::sync::Mutex;
-use azekura_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use azekura_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use super::{Space, map_of};
 use crate::change::PageOp;
@@ -14,12 +15,14 @@ use crate::change::PageOp;
 #[derive(Debug, Default)]
 pub(super) struct Recordings {
     count: AtomicUsize,
+    /// `true` if all recordings have a change, so that a change of rows adds nothing.
+    has_any: AtomicBool,
     all: Mutex<Vec<(u64, Changes)>>,
 }
 
 #[derive(Debug, Default)]
 struct Changes {
-    /// `true` if any page was allocated or freed.
+    /// `true` if any page was changed.
     is_any: bool,
     /// For each map, one bit for each page of its group.
     pages: HashMap<PageId, Vec<u64>>,
@@ -43,29 +46,30 @@ impl Changes {
 /// A change is recorded if the recording thread latched the changed page before: that latch orders the start
 /// of the recording before the change.
 #[derive(Debug)]
-pub(crate) struct Recording<'s> {
-    space: &'s Space,
+pub(crate) struct Recording {
+    recordings: Arc<Recordings>,
+    page_size: usize,
     number: u64,
 }
 
-impl Drop for Recording<'_> {
+impl Drop for Recording {
     fn drop(&mut self) {
-        let mut all = self.space.recordings.all.lock();
+        let mut all = self.recordings.all.lock();
         all.retain(|&(number, _)| number != self.number);
         // Relaxed: see `is_recorded`.
-        self.space.recordings.count.store(all.len(), Relaxed);
+        self.recordings.count.store(all.len(), Relaxed);
     }
 }
 
-impl Recording<'_> {
+impl Recording {
     fn of<T>(&self, look: impl FnOnce(&Changes) -> T) -> Option<T> {
-        let all = self.space.recordings.all.lock();
+        let all = self.recordings.all.lock();
         all.iter().find(|&&(number, _)| number == self.number).map(|(_, changes)| look(changes))
     }
 
     /// Returns `true` if the page was allocated or freed.
     pub(crate) fn is_changed(&self, page_id: PageId) -> bool {
-        let (map, bit) = map_of(page_id, self.space.page_size);
+        let (map, bit) = map_of(page_id, self.page_size);
         let is_set =
             |bits: &Vec<u64>| bits.get((bit / 64) as usize).is_some_and(|w| w >> (bit % 64) & 1 == 1);
         self.of(|changes| changes.pages.get(&map).is_some_and(is_set)).unwrap_or(false)
@@ -77,7 +81,7 @@ impl Recording<'_> {
         self.of(|changes| changes.pages.get(&map).cloned()).flatten().unwrap_or_default()
     }
 
-    /// Returns `true` if any page was allocated or freed.
+    /// Returns `true` if any page was changed.
     pub(crate) fn is_any_changed(&self) -> bool {
         self.of(|changes| changes.is_any).unwrap_or(true)
     }
@@ -85,13 +89,16 @@ impl Recording<'_> {
 
 impl Space {
     /// Starts a recording.
-    pub(crate) fn record(&self) -> Recording<'_> {
-        let mut all = self.recordings.all.lock();
+    pub(crate) fn record(&self) -> Recording {
+        let recordings = Arc::clone(&self.recordings);
+        let mut all = recordings.all.lock();
         let number = all.last().map_or(0, |&(last, _)| last + 1);
         all.push((number, Changes::default()));
         // Relaxed: see `is_recorded`.
-        self.recordings.count.store(all.len(), Relaxed);
-        Recording { space: self, number }
+        recordings.has_any.store(false, Relaxed);
+        recordings.count.store(all.len(), Relaxed);
+        drop(all);
+        Recording { recordings, page_size: self.page_size, number }
     }
 
     /// Returns `true` if a recording is running.
@@ -104,7 +111,16 @@ impl Space {
     /// Adds a change to all recordings. `ops` holds the operations with their pages, which are still latched.
     #[cold]
     pub(crate) fn note_change<'a>(&self, ops: impl Iterator<Item = (PageId, &'a PageOp<'a>)> + Clone) {
-        for (_, changes) in self.recordings.all.lock().iter_mut() {
+        let is_of_maps = |op: &PageOp<'_>| {
+            matches!(op, PageOp::SpaceSet { .. } | PageOp::SpaceClear { .. } | PageOp::SpaceMake { .. })
+        };
+        // Relaxed: as in `is_recorded`. Stored under the mutex, after the recordings got a change.
+        if self.recordings.has_any.load(Relaxed) && !ops.clone().any(|(_, op)| is_of_maps(op)) {
+            return;
+        }
+        let mut all = self.recordings.all.lock();
+        self.recordings.has_any.store(true, Relaxed);
+        for (_, changes) in all.iter_mut() {
             changes.is_any = true;
             for (map, op) in ops.clone() {
                 match *op {

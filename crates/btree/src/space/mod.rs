@@ -11,6 +11,8 @@ mod changes;
 mod map;
 mod release;
 
+use std::sync::Arc;
+
 use azekura_base::page::PageType;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::{Lsn, PageId};
@@ -20,7 +22,7 @@ use azekura_wal::LogBufferId;
 pub(crate) use changes::Recording;
 pub(crate) use map::{check_clear, check_make, check_next, check_set, clear, make, set, set_next};
 pub use map::{group_pages, has_next, is_used, map_of};
-pub use release::FreeSpace;
+pub use release::{DiskSpace, FreeSpace, Released};
 
 use crate::change::PageOp;
 use crate::env::Env;
@@ -37,7 +39,7 @@ pub(crate) struct Space {
     last_freed: AtomicU64,
     /// The value of `last_freed` up to which the space of free pages was given back; `u64::MAX` for none.
     released: AtomicU64,
-    recordings: changes::Recordings,
+    recordings: Arc<changes::Recordings>,
 }
 
 /// Free pages, and their latched map: no other thread can allocate these pages until this value is dropped.
@@ -126,7 +128,7 @@ impl Space {
             hint: AtomicU64::new(0),
             last_freed: AtomicU64::new(0),
             released: AtomicU64::new(u64::MAX),
-            recordings: changes::Recordings::default(),
+            recordings: Arc::default(),
         }
     }
 

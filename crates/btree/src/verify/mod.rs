@@ -169,7 +169,7 @@ struct Map {
 struct Check<'a> {
     env: &'a Env,
     report: Report,
-    changes: Recording<'a>,
+    changes: Recording,
     /// For each visited page, the page that refers to it.
     owners: HashMap<PageId, PageId>,
     /// Pages with a second owner, or at the position of a map.

@@ -9,7 +9,7 @@
 use std::io::ErrorKind;
 
 use azekura_base::PageId;
-use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed};
+use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::PageFile;
 use crate::store::StoreError;
@@ -31,6 +31,18 @@ impl PageFile {
             Err(source) if source.kind() == ErrorKind::Unsupported => Ok(false),
             Err(source) => Err(error(source)),
         }
+    }
+
+    /// Truncates the file before page `end`.
+    pub(super) fn truncate(&self, end: PageId) -> Result<(), StoreError> {
+        self.ledger.check()?;
+        let _growing = self.growing.lock();
+        let len = self.byte_range(end, 0).0;
+        if len >= self.len.load(Relaxed) {
+            return Ok(()); // Relaxed, also above: changed only under the lock
+        }
+        self.len.store(len, Release); // Release: as in `grow`
+        self.pages.file.set_len(len).map_err(self.pages.error("truncate", Some(end), len))
     }
 
     /// Allocates the space of those of these pages that are in holes. Their content is not needed. The pages

@@ -321,6 +321,10 @@ impl File for DeviceFile {
         self.below.next_data(offset)
     }
 
+    fn disk_bytes(&self) -> io::Result<u64> {
+        self.below.disk_bytes()
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.below.set_len(len)
     }
