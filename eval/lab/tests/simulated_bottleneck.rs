@@ -9,6 +9,7 @@ use azekura_lab::lab::bottleneck::front::search::Latch;
 use azekura_lab::lab::bottleneck::simulate::Simulated;
 use azekura_lab::lab::bottleneck::study::Measured;
 use azekura_lab::lab::bottleneck::{Settings, page, study, text};
+use azekura_lab::lab::steady::Rule;
 use azekura_workload::bookstore::Scale;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,8 +25,10 @@ fn smallest() -> Settings {
         users: vec![400],
         limits: vec![Some(2), None],
         connections: 8,
-        warm_up: Duration::from_micros(500),
-        measured: Duration::from_millis(1),
+        machine: Some(Simulated {
+            rule: Rule { window: Some(Duration::from_micros(400)), seeds: 1, ..Rule::default() },
+            ..Simulated::paper()
+        }),
         recorded: Duration::from_millis(1),
         ..Settings::simulated_quick(4)
     }

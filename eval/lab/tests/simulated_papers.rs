@@ -4,6 +4,7 @@
 
 use azekura_lab::Progress;
 use azekura_lab::lab::nb_gclock::cache::Kind;
+use azekura_lab::lab::steady::Rule;
 use azekura_lab::lab::{nb_gclock, p_wal};
 use std::time::Duration;
 
@@ -50,7 +51,7 @@ fn a_report_of_the_page_cache_has_the_spread_over_three_seeds() {
         kinds: vec![Kind::NbStriped],
         pages_per_frame: Vec::new(),
         processors: vec![2, 8],
-        window: Some(Duration::from_micros(200)),
+        rule: Rule { window: Some(Duration::from_micros(200)), ..Rule::default() },
         ..nb_gclock::simulate::Simulated::new(8)
     };
     let report = lab.run(&Progress::hidden()).unwrap();

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use azekura_lab::Progress;
+use azekura_lab::lab::steady::Rule;
 use azekura_lab::scale::{Report, Scale, SharedLine, Work};
 use azekura_sim::Profile;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use std::time::Duration;
 static ALLOCATOR: azekura_sim::LineAllocator = azekura_sim::LineAllocator;
 
 fn scale(work: Work, processors: usize) -> Scale {
-    let time = Some((Duration::from_micros(200), Duration::from_micros(300)));
-    Scale { time, ..Scale::new(Profile::one_socket(), work, vec![processors]) }
+    let rule = Rule { window: Some(Duration::from_micros(200)), seeds: 1, ..Rule::default() };
+    Scale { rule, ..Scale::new(Profile::one_socket(), work, vec![processors]) }
 }
 
 fn run(work: Work, processors: usize) -> Report {

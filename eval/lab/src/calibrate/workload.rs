@@ -5,6 +5,7 @@ use azekura_sim::Profile;
 use std::time::Duration;
 
 use crate::error::BenchError;
+use crate::lab::steady::Rule;
 use crate::lab::{nb_gclock, p_wal};
 use crate::progress::Progress;
 use crate::scale::work::Filled;
@@ -57,8 +58,8 @@ pub(super) struct Trial {
     seed: u64,
 }
 
-/// Warm-up and measured time of the log in short simulations of one thread; its rate is stable by then.
-const BRIEFLY: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(20));
+/// Window of the log in short simulations of one thread.
+const BRIEFLY: Duration = Duration::from_millis(4);
 
 impl Trial {
     pub(super) fn new(subject: Subject, time: Duration, seed: u64) -> Result<Self, BenchError> {
@@ -77,30 +78,25 @@ impl Trial {
                 Ok(Ran::computing(self.cache(profile, threads).real(threads, self.time), threads))
             }
             (Subject::Tree, Some(filled)) => {
-                let mut scale = self.tree(profile, threads);
-                scale.time = Some((self.time / 4, self.time));
-                Ok(Ran::computing(scale::run::real(&scale, filled, threads)?, threads))
+                let rate = scale::run::real(&self.tree(profile, threads), filled, threads, self.time)?;
+                Ok(Ran::computing(rate, threads))
             }
             (Subject::Log | Subject::Tree, _) => {
-                let (rate, busy_ns) = self.log(profile, threads, self.log_time()).real(threads)?;
+                let (rate, busy_ns) = self.log(profile, threads, None).real(threads, self.time)?;
                 Ok(Ran { rate, busy_ns })
             }
         }
     }
 
     /// Runs the workload on `threads` simulated threads with `gap` nanoseconds of computation between two
-    /// accesses. The log is simulated for the same time as in the real run.
+    /// accesses. The log is measured for the same time as in the real run.
     pub(super) fn simulated(&self, profile: &Profile, gap: f64, threads: usize) -> Result<Ran, BenchError> {
-        self.simulated_for(profile, gap, threads, self.log_time())
+        self.simulated_for(profile, gap, threads, self.time / 4)
     }
 
-    /// Runs the workload on one simulated thread; the log is simulated for the short times of [`BRIEFLY`].
+    /// Runs the workload on one simulated thread; the log is simulated with the short windows of [`BRIEFLY`].
     pub(super) fn simulated_briefly(&self, profile: &Profile, gap: f64) -> Result<Ran, BenchError> {
         self.simulated_for(profile, gap, 1, BRIEFLY)
-    }
-
-    fn log_time(&self) -> (Duration, Duration) {
-        (self.time / 4, self.time)
     }
 
     fn simulated_for(
@@ -108,7 +104,7 @@ impl Trial {
         profile: &Profile,
         gap: f64,
         threads: usize,
-        log_time: (Duration, Duration),
+        log_window: Duration,
     ) -> Result<Ran, BenchError> {
         let mut profile = profile.clone();
         profile.costs.between_accesses.value = gap;
@@ -123,8 +119,9 @@ impl Trial {
                 Ok(Ran::computing(point.rate, threads))
             }
             (Subject::Log | Subject::Tree, _) => {
-                let report = self.log(profile, threads, log_time).run(&progress)?;
-                let ran = report.points.first().map(|p| Ran { rate: p.rate, busy_ns: p.worker_ns });
+                let report = self.log(profile, threads, Some(log_window)).run(&progress)?;
+                let ran =
+                    report.points.first().map(|p| Ran { rate: p.rate, busy_ns: p.worker_ns.unwrap_or(0.0) });
                 Ok(ran.unwrap_or(Ran { rate: 0.0, busy_ns: 0.0 }))
             }
         }
@@ -134,31 +131,28 @@ impl Trial {
         nb_gclock::simulate::Simulated {
             kinds: vec![nb_gclock::cache::Kind::TwoRings],
             pages_per_frame: Vec::new(),
-            window: Some(Duration::from_millis(1)),
-            seed: self.seed,
-            seeds: 1, // the fit repeats this run many times
+            rule: self.rule(Some(Duration::from_millis(1))),
             ..nb_gclock::simulate::Simulated::on(profile, vec![threads])
         }
     }
 
     fn tree(&self, profile: Profile, threads: usize) -> Scale {
-        Scale { seed: self.seed, ..Scale::new(profile, Work::Reads, vec![threads]) }
+        Scale { rule: self.rule(None), ..Scale::new(profile, Work::Reads, vec![threads]) }
     }
 
-    fn log(
-        &self,
-        profile: Profile,
-        threads: usize,
-        time: (Duration, Duration),
-    ) -> p_wal::simulate::Simulated {
+    /// Returns the rule with one seed: the fit repeats a run many times.
+    fn rule(&self, window: Option<Duration>) -> Rule {
+        Rule { window, seed: self.seed, seeds: 1, ..Rule::default() }
+    }
+
+    fn log(&self, profile: Profile, threads: usize, window: Option<Duration>) -> p_wal::simulate::Simulated {
         p_wal::simulate::Simulated {
             profile,
             devices: vec![DeviceModel::plp()],
             logs: vec![(p_wal::variant::Variant::Ours, None)],
             workers: vec![threads],
-            time,
             spins: true,
-            seed: self.seed,
+            rule: self.rule(window),
             ..p_wal::simulate::Simulated::new(1)
         }
     }

@@ -66,6 +66,16 @@ pub(crate) struct Bottleneck {
     )]
     simulate: Option<u16>,
 
+    /// Virtual time of a window of a simulation, in microseconds: the warm-up lasts until the rates of
+    /// consecutive windows agree [default: 6000; 4000 with --quick]
+    #[arg(
+        long,
+        value_name = "US",
+        requires = "simulate",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000)
+    )]
+    window_us: Option<u32>,
+
     #[command(flatten)]
     output: Output,
 
@@ -161,12 +171,15 @@ impl Bottleneck {
     }
 
     fn settings(&self) -> Settings {
-        let like = match (self.simulate.map(usize::from), self.quick) {
+        let mut like = match (self.simulate.map(usize::from), self.quick) {
             (None, false) => Settings::full(),
             (None, true) => Settings::quick(),
             (Some(processors), false) => Settings::simulated(processors),
             (Some(processors), true) => Settings::simulated_quick(processors),
         };
+        if let (Some(machine), Some(us)) = (&mut like.machine, self.window_us) {
+            machine.rule.window = Some(Duration::from_micros(us.into()));
+        }
         let (Think::Constant(usual) | Think::Exponential(usual)) = like.think;
         let think = self.think.unwrap_or(usual);
         Settings {

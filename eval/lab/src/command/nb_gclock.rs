@@ -88,7 +88,7 @@ impl NbGclock {
         if let Some(processors) = self.simulate {
             let mut lab = Simulated::new(processors.into());
             lab.draw_ns = self.draw_ns.unwrap_or(lab.draw_ns);
-            lab.window = self.window_us.map(|us| Duration::from_micros(us.into()));
+            lab.rule.window = self.window_us.map(|us| Duration::from_micros(us.into()));
             let report = lab.run(&progress)?;
             progress.finish();
             return self.output.deliver_all(

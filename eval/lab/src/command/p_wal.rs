@@ -88,6 +88,16 @@ pub(super) struct PWal {
     )]
     simulate: Option<u16>,
 
+    /// Virtual time of a window of a simulation, in microseconds: the warm-up lasts until the rates of
+    /// consecutive windows agree [default: 4000]
+    #[arg(
+        long,
+        value_name = "US",
+        requires = "simulate",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000)
+    )]
+    window_us: Option<u32>,
+
     /// Directory on the real device [default: the system's directory for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -117,7 +127,9 @@ impl PWal {
             Choice::Model(model) => Ok(*model),
             Choice::Real => bail!("a simulated machine has modeled devices only: leave out --device real"),
         };
-        let lab = if self.quick { Simulated::new(workers) } else { Simulated::on_parallel_devices(workers) };
+        let mut lab =
+            if self.quick { Simulated::quick(workers) } else { Simulated::on_parallel_devices(workers) };
+        lab.rule.window = self.window_us.map(|us| Duration::from_micros(us.into())).or(lab.rule.window);
         if self.device.is_empty() {
             return Ok(lab);
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use azekura_lab::calibrate::{Calibrate, Calibration};
+use azekura_lab::lab::steady::Rule;
 use azekura_lab::lab::{nb_gclock, p_wal};
 use azekura_lab::scale;
 use azekura_lab::{Json, Progress};
@@ -59,6 +60,8 @@ enum Workload {
     U1,
     /// TPC-C on the whole store
     Tpcc,
+    /// New-Order of TPC-C alone, on the whole store with eight warehouses
+    NewOrder,
 }
 
 /// Print the throughput for each number of processors, and the contended cache lines at the largest one
@@ -89,9 +92,14 @@ struct Scale {
     #[arg(long, value_name = "FIELD[@MODULE]")]
     without_line: Vec<LineName>,
 
-    /// Seed of all random choices
+    /// Seed of all random choices in the first run of each point; the next runs have the next seeds
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
+
+    /// Virtual time of a window, in microseconds: the warm-up lasts until the rates of consecutive windows
+    /// agree [default: depends on the workload and the number of processors; the output says it]
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    window_us: Option<u32>,
 
     /// Print one JSON object instead of tables
     #[arg(long)]
@@ -214,24 +222,24 @@ impl Scale {
             | Workload::SnapshotReads
             | Workload::SnapshotMix
             | Workload::U1
-            | Workload::Tpcc => "reads",
+            | Workload::Tpcc
+            | Workload::NewOrder => "reads",
         };
         let (profile, cores) =
             (self.profile.profile_for(workload), self.cores.iter().map(|&n| n.into()).collect());
         let name = profile.name.clone();
         let failed = || format!("simulate {name}");
+        let (without, rule) = (self.without_line.clone(), self.rule());
         let text = match self.workload {
             Workload::Cache => {
-                let mut lab = nb_gclock::simulate::Simulated::on(profile, cores);
-                (lab.seed, lab.without) = (self.seed, self.without_line.clone());
+                let lab = nb_gclock::simulate::Simulated::on(profile, cores);
+                let lab = nb_gclock::simulate::Simulated { without, rule, ..lab };
                 let report = lab.run(&progress).with_context(failed)?;
                 if self.json { report.to_json() + "\n" } else { report.to_text() }
             }
             Workload::Log => {
                 let lab = p_wal::simulate::Simulated::new(1);
-                let without = self.without_line.clone();
-                let lab =
-                    p_wal::simulate::Simulated { profile, workers: cores, without, seed: self.seed, ..lab };
+                let lab = p_wal::simulate::Simulated { profile, workers: cores, without, rule, ..lab };
                 let report = lab.run(&progress).with_context(failed)?;
                 if self.json { report.to_json() + "\n" } else { report.to_text() }
             }
@@ -240,10 +248,16 @@ impl Scale {
             Workload::SnapshotMix => self.store(scale::Work::SnapshotMix, profile, cores, &progress)?,
             Workload::U1 => self.store(scale::Work::U1, profile, cores, &progress)?,
             Workload::Tpcc => self.store(scale::Work::Tpcc, profile, cores, &progress)?,
+            Workload::NewOrder => self.store(scale::Work::NewOrder, profile, cores, &progress)?,
         };
         progress.finish();
         out.write_all(text.as_bytes())?;
         Ok(())
+    }
+
+    fn rule(&self) -> Rule {
+        let window = self.window_us.map(|us| Duration::from_micros(us.into()));
+        Rule { window, seed: self.seed, ..Rule::default() }
     }
 
     fn store(
@@ -254,8 +268,8 @@ impl Scale {
         progress: &Progress,
     ) -> Result<String> {
         let failed = format!("simulate {}", profile.name);
-        let without = self.without_line.clone();
-        let scale = scale::Scale { without, seed: self.seed, ..scale::Scale::new(profile, work, cores) };
+        let (without, rule) = (self.without_line.clone(), self.rule());
+        let scale = scale::Scale { without, rule, ..scale::Scale::new(profile, work, cores) };
         let (report, speeds) = scale.run(progress).context(failed)?;
         // The real time differs between runs, so it is not part of the output, which is deterministic.
         for (point, speed) in report.points.iter().zip(speeds) {

@@ -24,11 +24,12 @@ use azekura_io::DeviceModel;
 use azekura_sim::{LineName, Profile, Simulation};
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::Duration;
 
 use crate::busy::Watch;
 use crate::error::BenchError;
+use crate::lab::p_wal::variant::Variant;
 use crate::lab::simulated;
+use crate::lab::steady::Rule;
 use crate::progress::Progress;
 use work::Filled;
 
@@ -47,14 +48,14 @@ pub struct Scale {
     pub processors: Vec<usize>,
     /// Modeled device of the store.
     pub device: DeviceModel,
+    /// Log of the store.
+    pub log: Variant,
     /// Number of commits that each client may have in flight.
     pub window: usize,
-    /// Virtual time of the warm-up, and of the measurement; `None` is [`Work::time`].
-    pub time: Option<(Duration, Duration)>,
     /// Cache lines with accesses that cost nothing extra.
     pub without: Vec<LineName>,
-    /// Seed of all random choices.
-    pub seed: u64,
+    /// Warm-up, windows and seeds of each point; the first seed is that of the filled store, too.
+    pub rule: Rule,
 }
 
 impl Scale {
@@ -62,7 +63,9 @@ impl Scale {
     #[must_use]
     pub fn new(profile: Profile, work: Work, processors: Vec<usize>) -> Self {
         let device = DeviceModel::plp();
-        Self { profile, work, processors, device, window: 64, time: None, without: Vec::new(), seed: 1 }
+        let (without, rule) = (Vec::new(), Rule::default());
+        let log = Variant::Ours;
+        Self { profile, work, processors, device, log, window: 64, without, rule }
     }
 
     /// Runs the simulations. Also returns, for each point, the number of simulated operations per minute of
@@ -93,8 +96,8 @@ impl Scale {
 
     /// Fills a store on a simulated machine. The background threads of a store on a real machine run at
     /// random times, so each such store would be different.
-    fn fill(&self) -> Result<Filled, BenchError> {
-        let (work, seed) = (self.work, self.seed);
+    pub(crate) fn fill(&self) -> Result<Filled, BenchError> {
+        let (work, seed) = (self.work, self.rule.seed);
         let filled = Rc::new(Cell::new(None));
         let result = Rc::clone(&filled);
         let profile = Rc::new(Profile::two_sockets());
@@ -104,17 +107,13 @@ impl Scale {
         filled.take().ok_or(BenchError::Panicked)?
     }
 
-    pub(crate) fn time(&self, processors: usize) -> (Duration, Duration) {
-        self.time.unwrap_or_else(|| self.work.time(processors))
-    }
-
     fn describe(&self) -> String {
         format!(
-            "{}; device {}; {} commits in flight for each client; seed {}{}",
+            "{}; device {}; {} commits in flight for each client; {}{}",
             self.work.describe(),
             self.device.name,
             self.window,
-            self.seed,
+            self.rule.describe(self.work.windows()),
             simulated::without(&self.without)
         )
     }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
 use super::run::Point;
+use crate::lab::steady;
 
 /// Results of a simulation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,16 +28,17 @@ impl Report {
         let mut out = format!("Simulated: {}\n{}\n\n", self.profile.describes, self.settings);
         let _ = writeln!(
             out,
-            "{:>10} {:>14} {:>9} {:>12}",
-            "processors", "thousand op/s", "speed-up", "steps per op"
+            "{:>10} {:>14} {:>9} {:>9} {:>12}",
+            "processors", "thousand op/s", "spread", "speed-up", "steps per op"
         );
         let first = self.points.first().map_or(1.0, |point| point.rate / point.processors as f64);
         for point in &self.points {
             let _ = writeln!(
                 out,
-                "{:>10} {:>14.1} {:>9.2} {:>12.0}",
+                "{:>10} {:>14.1} {:>9} {:>9.2} {:>12.0}",
                 point.processors,
                 point.rate / 1e3,
+                steady::spread(&point.runs),
                 point.rate / first,
                 point.steps as f64 / point.ops.max(1) as f64
             );

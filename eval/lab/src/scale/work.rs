@@ -13,6 +13,7 @@ use crate::adapter::azekura::{AzekuraEngine, session, snapshot_session};
 use crate::client::{self, Mode};
 use crate::engine::{Engine, EngineSettings, Session};
 use crate::error::BenchError;
+use crate::lab::steady::Windows;
 use crate::progress::Progress;
 use crate::tpcc;
 
@@ -20,10 +21,10 @@ use crate::tpcc;
 pub(super) const STORE: &str = "/store";
 /// Number of rows of the key-value table.
 const ROWS: u64 = 50_000;
-/// Number of TPC-C warehouses: one for each processor of the largest machine. Each has 1/`DIVISOR` of the
-/// rows.
-const WAREHOUSES: u32 = 64;
-const DIVISOR: u32 = 100;
+/// TPC-C's warehouses, and the divisor of their rows: a warehouse for each processor of the largest machine.
+const WAREHOUSES: (u32, u32) = (64, 100);
+/// The paper's warehouses (P-WAL, §5.2.2).
+const PAPER_WAREHOUSES: (u32, u32) = (8, 10);
 
 /// Work of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub enum Work {
     U1,
     /// The five transactions of TPC-C; each client has its own warehouse.
     Tpcc,
+    /// New-Order alone, without rollbacks, on eight warehouses (TPC-C of P-WAL's evaluation).
+    NewOrder,
 }
 
 /// Files of a filled store that is closed.
@@ -66,6 +69,7 @@ impl Work {
             Self::SnapshotMix => "snapshot-mix",
             Self::U1 => "u1",
             Self::Tpcc => "tpcc",
+            Self::NewOrder => "new-order",
         }
     }
 
@@ -79,28 +83,38 @@ impl Work {
                 format!("YCSB-A, each read in a snapshot of its own, {ROWS} rows")
             }
             Self::U1 => format!("transactions of one update, {ROWS} rows"),
-            Self::Tpcc => format!("TPC-C, {WAREHOUSES} warehouses of 1/{DIVISOR}"),
+            Self::Tpcc | Self::NewOrder => {
+                let name = if self == Self::Tpcc { "TPC-C" } else { "New-Order" };
+                let (warehouses, divisor) = self.warehouses();
+                format!("{name}, {warehouses} warehouses of 1/{divisor}")
+            }
         }
     }
 
-    /// Returns the default virtual time of the warm-up, and of the measurement: a total that is divided among
-    /// the processors, but at least a minimum for each.
-    #[must_use]
-    pub fn time(self, processors: usize) -> (Duration, Duration) {
-        let of_all = |all: Duration, least: Duration| (all / processors.max(1) as u32).max(least);
-        let (ms, us) = (Duration::from_millis, Duration::from_micros);
-        match self {
-            Self::Reads | Self::SnapshotReads => (of_all(ms(32), us(200)), of_all(ms(16), us(300))),
-            Self::U1 | Self::SnapshotMix => (of_all(ms(48), us(500)), of_all(ms(32), us(1000))),
-            Self::Tpcc => (of_all(ms(96), ms(2)), of_all(ms(96), ms(3))),
-        }
+    /// Returns the default length of a window. The windows of transactions that log are longer than several
+    /// flushes.
+    pub(crate) const fn windows(self) -> Windows {
+        let (of_all_ms, least_us) = match self {
+            Self::Reads | Self::SnapshotReads => (4, 100),
+            Self::U1 | Self::SnapshotMix => (8, 500),
+            Self::Tpcc | Self::NewOrder => (32, 1_000),
+        };
+        Windows { of_all: Duration::from_millis(of_all_ms), least: Duration::from_micros(least_us) }
+    }
+
+    const fn warehouses(self) -> (u32, u32) {
+        if matches!(self, Self::NewOrder) { PAPER_WAREHOUSES } else { WAREHOUSES }
+    }
+
+    const fn is_tpcc(self) -> bool {
+        matches!(self, Self::Tpcc | Self::NewOrder)
     }
 
     fn workload(self) -> Workload {
         let family = match self {
             Self::U1 => Family::U1,
             Self::SnapshotMix => Family::Ycsb(YcsbMix::A),
-            Self::Reads | Self::SnapshotReads | Self::Tpcc => Family::Read,
+            Self::Reads | Self::SnapshotReads | Self::Tpcc | Self::NewOrder => Family::Read,
         };
         Workload::new(family).with_records(ROWS)
     }
@@ -109,7 +123,7 @@ impl Work {
     pub(super) const fn cache_bytes(self) -> usize {
         match self {
             Self::Reads | Self::SnapshotReads | Self::SnapshotMix | Self::U1 => 64 << 20,
-            Self::Tpcc => 256 << 20,
+            Self::Tpcc | Self::NewOrder => 256 << 20,
         }
     }
 
@@ -117,10 +131,11 @@ impl Work {
     pub(crate) fn fill(self, seed: u64) -> Result<Filled, BenchError> {
         let files = MemFs::new();
         let fs: Arc<dyn Fs> = Arc::new(files.clone());
-        let loaded = if self == Self::Tpcc {
+        let loaded = if self.is_tpcc() {
+            let (warehouses, divisor) = self.warehouses();
             let builder = Database::builder().file_system(fs).cache_bytes(self.cache_bytes()).wal_streams(1);
             let db = builder.open(STORE).map_err(tpcc::failed("opening"))?;
-            let loaded = tpcc::load(&db, Scale::reduced(WAREHOUSES, DIVISOR), seed, 1, &Progress::hidden())?;
+            let loaded = tpcc::load(&db, Scale::reduced(warehouses, divisor), seed, 1, &Progress::hidden())?;
             db.close().map_err(tpcc::failed("closing"))?;
             Some(loaded)
         } else {
@@ -149,7 +164,8 @@ impl Work {
     ) -> Client {
         match &filled.tpcc {
             Some(loaded) => {
-                let terminal = Terminal::new(loaded.scale, loaded.constants, Mix::Full, lane, seed);
+                let mix = if self == Self::NewOrder { Mix::NewOrder } else { Mix::Full };
+                let terminal = Terminal::new(loaded.scale, loaded.constants, mix, lane, seed);
                 Client::Tpcc(Box::new(terminal), window)
             }
             None => {
@@ -163,7 +179,7 @@ impl Work {
                 };
                 let sessions = match self {
                     Self::SnapshotReads | Self::SnapshotMix => snapshot_session,
-                    Self::Reads | Self::U1 | Self::Tpcc => session,
+                    Self::Reads | Self::U1 | Self::Tpcc | Self::NewOrder => session,
                 };
                 Client::Kv(Box::new(workload.stream(population, lane, seed)), mode, sessions)
             }

@@ -9,6 +9,7 @@ use super::store::Bookstore;
 use super::users::{Connection, Crowd, Phase};
 use crate::busy::Watch;
 use crate::error::{BenchError, EngineError};
+use crate::lab::steady::{Counter, Run, Span};
 use azekura::Database;
 use azekura_base::sync::machine::simulated;
 use azekura_base::sync::thread;
@@ -31,9 +32,12 @@ pub struct Setup {
     pub probes: Probes,
     /// Emulated users.
     pub crowd: Crowd,
-    /// Warm-up time, not measured.
+    /// Warm-up time on this machine, not measured.
     pub warm_up: Duration,
-    /// Measured time.
+    /// Windows of the rule in [`steady`](crate::lab::steady), which ends the warm-up on a simulated machine.
+    pub(crate) windows: Option<Span>,
+    /// Measured time. Runs without a recording on a simulated machine are measured for the windows of the
+    /// rule instead.
     pub measured: Duration,
 }
 
@@ -50,9 +54,17 @@ pub struct Outcome {
     pub others: f64,
     /// The recording, if one was made.
     pub recording: Option<Recording>,
+    counter: Option<Counter>,
 }
 
 impl Outcome {
+    /// Returns the result of the run with this seed.
+    pub(super) fn run(&self, seed: u64) -> Run {
+        let steady = Run { seed, rate: self.rate(), warm_up_us: 0.0, is_steady: true };
+        let windows = self.counter.as_ref().map(|counter| counter.run(seed, 0));
+        windows.map_or(steady.clone(), |run| Run { rate: steady.rate, ..run })
+    }
+
     /// Returns the bogotransactions per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
@@ -112,7 +124,7 @@ pub(super) fn run_by<T>(
 ) -> Result<T, BenchError> {
     let hall = Hall::open(db, sequences, setup, 0)?;
     let _pinned = Pinned::to(setup.processors)?;
-    hall.serve(&setup.crowd, served, conduct).map(|(result, _)| result)
+    hall.serve(&setup.crowd, served, None, conduct).map(|(result, _)| result)
 }
 
 /// An engine with the popular rows in its hash index, and the sequences for new rows.
@@ -138,14 +150,15 @@ impl Hall {
         &self,
         crowd: &Crowd,
         served: &[Arc<Served>],
+        counter: Option<&Counter>,
         conduct: impl FnOnce(&Phase) -> Result<T, BenchError>,
     ) -> Result<(T, Tally), BenchError> {
         let phase = Arc::new(Phase::default());
         let threads: Vec<_> = (0..crowd.connections)
             .map(|index| {
                 let (front, sequences) = (Arc::clone(&self.front), Arc::clone(&self.sequences));
-                let served = served.get(index).cloned();
-                let connection = Connection { front, sequences, crowd: *crowd, index, served };
+                let (served, counter) = (served.get(index).cloned(), counter.cloned());
+                let connection = Connection { front, sequences, crowd: *crowd, index, served, counter };
                 let phase = Arc::clone(&phase);
                 thread::spawn(move || connection.run(&phase))
             })
@@ -163,13 +176,28 @@ impl Hall {
 }
 
 fn serve_crowd(hall: &Hall, setup: &Setup, label: Option<String>) -> Result<Outcome, BenchError> {
-    let (timed, tally) = hall.serve(&setup.crowd, &[], |phase| {
-        thread::sleep(setup.warm_up);
-        timed(phase, setup.measured, label)
+    let counter = setup.windows.map(Counter::begin);
+    let (timed, tally) = hall.serve(&setup.crowd, &[], counter.as_ref(), |phase| {
+        let time = match &counter {
+            None => {
+                thread::sleep(setup.warm_up);
+                setup.measured
+            }
+            Some(counter) => {
+                while !counter.is_warm() {
+                    thread::sleep(LOOK);
+                }
+                if label.is_some() { setup.measured } else { counter.measured_time() }
+            }
+        };
+        timed(phase, time, label)
     })?;
     let Timed { measured, cpu, others, recording } = timed;
-    Ok(Outcome { tally, measured, cpu, others, recording })
+    Ok(Outcome { tally, measured, cpu, others, recording, counter })
 }
+
+/// Time between two looks at the windows of a simulated machine.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Events in the ring of each thread: enough for some milliseconds of a thread that runs without
 /// interruption. The rings are small enough that all 32 stay in the cache; the start of a recording touches

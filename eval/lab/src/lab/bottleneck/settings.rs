@@ -3,8 +3,9 @@
 use super::front::Probes;
 use super::front::search::Latch;
 use super::measure::Setup;
-use super::simulate::Simulated;
+use super::simulate::{Simulated, WINDOWS};
 use super::users::Crowd;
+use crate::lab::steady::Rule;
 use azekura_workload::bookstore::{Conformance, Mix, Scale, Think};
 use serde::Serialize;
 use std::time::Duration;
@@ -29,9 +30,9 @@ pub struct Settings {
     pub limits: Vec<Option<usize>>,
     /// Numbers of processors; findings use the largest one.
     pub processors: Vec<usize>,
-    /// Warm-up time before each measured run.
+    /// Warm-up time before each measured run on this machine.
     pub warm_up: Duration,
-    /// Measured time of each point.
+    /// Measured time of each point on this machine.
     pub measured: Duration,
     /// Measured time of each recording.
     pub recorded: Duration,
@@ -89,8 +90,6 @@ impl Settings {
             connections: 100,
             limits: vec![Some(6), Some(8), Some(12), Some(20), Some(30), Some(50), None],
             processors: numbers,
-            warm_up: Duration::from_millis(13),
-            measured: Duration::from_millis(25),
             recorded: Duration::from_millis(12),
             recordings: 3,
             pairs: 0,
@@ -101,13 +100,13 @@ impl Settings {
         }
     }
 
-    /// Returns the settings of [`simulated`](Self::simulated) with few points.
+    /// Returns the settings of [`simulated`](Self::simulated) with few points, one seed and shorter windows.
     #[must_use]
     pub fn simulated_quick(processors: usize) -> Self {
         Self {
+            machine: Some(Simulated { rule: QUICK, ..Simulated::paper() }),
             users: vec![3_200],
             limits: vec![Some(8), None],
-            measured: Duration::from_millis(12),
             recorded: Duration::from_millis(8),
             recordings: 1,
             ..Self::simulated(processors)
@@ -151,8 +150,15 @@ impl Settings {
                 strolled: if self.machine.is_some() { STROLLED } else { 0 },
             },
             warm_up: self.warm_up,
+            windows: self.machine.as_ref().map(|_| self.rule().span(WINDOWS, point.processors)),
             measured,
         }
+    }
+
+    /// Returns the rule of the points. On this machine a point has one run without windows.
+    pub(super) fn rule(&self) -> Rule {
+        let here = Rule { seeds: 1, ..Rule::default() };
+        Rule { seed: self.seed, ..self.machine.as_ref().map_or(here, |machine| machine.rule) }
     }
 
     /// Returns the largest number of users.
@@ -167,6 +173,10 @@ impl Settings {
         self.processors.iter().copied().max().unwrap_or(1)
     }
 }
+
+/// Rule of [`Settings::simulated_quick`]: one seed, windows of a third of a think time, and a warm-up of at
+/// most four think times.
+const QUICK: Rule = Rule { window: Some(Duration::from_millis(4)), most: 12, seed: 1, seeds: 1 };
 
 /// Pages that a user of a simulated run has visited beforehand: enough that the mix of pages is the
 /// stationary one.

@@ -7,10 +7,12 @@
 
 use super::settings::Settings;
 use crate::error::BenchError;
+use crate::lab::steady::{Rule, Windows};
 use crate::machine::Machine;
 use azekura_sim::{Profile, Simulation};
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// A simulated machine for the study.
 #[derive(Clone, Debug)]
@@ -19,13 +21,15 @@ pub struct Simulated {
     pub profile: Profile,
     /// Additional computation of each row operation, in nanoseconds.
     pub row_ns: u64,
+    /// Warm-up, windows and seeds of each point; the first seed is that of the study.
+    pub rule: Rule,
 }
 
 impl Simulated {
     /// Returns the paper's machine, [`Profile::e7310`]: 4 x 4 cores at 1.6 GHz behind front-side buses.
     #[must_use]
     pub fn paper() -> Self {
-        Self { profile: Profile::e7310(), row_ns: ROW_NS }
+        Self { profile: Profile::e7310(), row_ns: ROW_NS, rule: Rule::default() }
     }
 
     /// Runs `body` as the first thread of a machine with this number of processors. Returns when all threads
@@ -57,7 +61,11 @@ impl Simulated {
             cpu: Some(format!("simulated: {}", self.profile.describes)),
             cores: settings.all_processors(),
             memory_bytes: None,
-            system: format!("virtual time, {} ns of plain work for each row", self.row_ns),
+            system: format!(
+                "virtual time, {} ns of plain work for each row; {}",
+                self.row_ns,
+                settings.rule().describe(WINDOWS)
+            ),
             file_system: None,
         }
     }
@@ -65,6 +73,9 @@ impl Simulated {
 
 /// Stack of a simulated thread: opening and checking the store need deep stacks.
 const STACK_BYTES: usize = 1 << 20;
+/// A window is half a think time, so that the warm-up has at least one and a half.
+const WINDOW: Duration = Duration::from_millis(6);
+pub(super) const WINDOWS: Windows = Windows { of_all: WINDOW, least: WINDOW };
 /// Default of [`Simulated::row_ns`], and the only fitted number. With it, eight processors without a limit
 /// reach about nine tenths of their rate with the best limit (406 of 473 in Table 4). The results of sixteen
 /// processors and the named lock are then predictions.

@@ -11,6 +11,7 @@ use super::settings::{Point, Settings};
 use super::slowdown::Slowdown;
 use super::store::Bookstore;
 use crate::error::{BenchError, EngineError};
+use crate::lab::steady::Run;
 use crate::machine::Machine;
 use crate::progress::Progress;
 use azekura_trace::analyze::{Analysis, AnalyzeOptions, Verdict};
@@ -50,8 +51,10 @@ pub struct Measured {
     /// The measured combination.
     #[serde(flatten)]
     pub point: Point,
-    /// Bogotransactions per second.
+    /// Bogotransactions per second: the median of the runs.
     pub rate: f64,
+    /// The runs with all seeds. The next fields are those of the run with the median rate.
+    pub runs: Vec<Run>,
     /// Average number of processors that this process used.
     pub cpu: f64,
     /// Average number of processors that other processes used.
@@ -188,11 +191,14 @@ impl Lab<'_> {
         let mut all = Tally::default();
         let mut measured = Vec::new();
         for (done, point) in points.into_iter().enumerate() {
-            let outcome = self.run(&s.setup(point, s.measured), None, 0)?;
-            all.merge(&outcome.tally);
+            let (outcome, runs) = s.rule().point(|seed| {
+                let outcome = run(self.store, &s.setup(point, s.measured), None, seed)?;
+                all.merge(&outcome.tally);
+                Ok::<_, BenchError>((outcome.run(seed), outcome))
+            })?;
             let Outcome { cpu, others, .. } = outcome;
             let (rate, errors) = (outcome.rate(), outcome.tally.errors());
-            measured.push(Measured { point, rate, cpu, others, errors });
+            measured.push(Measured { point, rate, runs, cpu, others, errors });
             self.progress.at(done as u64 + 1);
         }
         Ok((measured, all))

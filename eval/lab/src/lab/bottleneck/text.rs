@@ -5,6 +5,7 @@ use super::front::{OPERATIONS, Probes};
 use super::slices::{Loss, Sliced};
 use super::slowdown::Slowdown;
 use super::study::{CHOSEN, Measured, Recorded, Study};
+use crate::lab::steady;
 use azekura_trace::analyze::{Analysis, OperationRow, WaitRow};
 use std::fmt::Write;
 
@@ -84,8 +85,9 @@ fn throughput(out: &mut String, study: &Study, latch: Latch, processors: usize) 
     users.sort_unstable();
     users.dedup();
     let figure = figure_of_throughput(latch);
-    heading(out, &format!("{figure}: BT/s (CPU %), latch state: {}, processors: {processors}", latch.name()));
-    let columns: String = users.iter().map(|u| format!("{:>18}", format!("{u} users"))).collect();
+    let latch = latch.name();
+    heading(out, &format!("{figure}: BT/s (CPU %) spread, latch state: {latch}, processors: {processors}"));
+    let columns: String = users.iter().map(|u| format!("{:>20}", format!("{u} users"))).collect();
     line(out, &format!("{:12}{columns}", "conc_lock"));
     let mut limits: Vec<String> = Vec::new();
     for measured in &of_kind {
@@ -97,9 +99,12 @@ fn throughput(out: &mut String, study: &Study, latch: Latch, processors: usize) 
     for limit in limits {
         let cells = users.iter().map(|&users| {
             let cell = of_kind.iter().find(|m| m.point.users == users && m.point.limit_name() == limit);
-            cell.map_or_else(String::new, |m| format!("{:.0} ({:.0})", m.rate, m.cpu * 100.0))
+            cell.map_or_else(String::new, |m| {
+                let cell = format!("{:.0} ({:.0}) {}", m.rate, m.cpu * 100.0, steady::spread(&m.runs));
+                cell.trim_end().to_owned()
+            })
         });
-        let cells: String = cells.map(|cell| format!("{cell:>18}")).collect();
+        let cells: String = cells.map(|cell| format!("{cell:>20}")).collect();
         line(out, &format!("{limit:12}{cells}"));
     }
 }

@@ -9,6 +9,7 @@ use super::front::Front;
 use super::served::Served;
 use super::shop::{Sequences, serve};
 use crate::busy::of_thread;
+use crate::lab::steady::Counter;
 use azekura::Error;
 use azekura_base::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use azekura_base::sync::thread;
@@ -131,6 +132,8 @@ pub struct Connection {
     pub index: usize,
     /// Counts that other threads read during the run, if needed.
     pub served: Option<Arc<Served>>,
+    /// Counter of pages that ends the warm-up on a simulated machine.
+    pub(crate) counter: Option<Counter>,
 }
 
 impl Connection {
@@ -163,6 +166,9 @@ impl Connection {
             };
             visitor.user.answered(&answer);
             let now = begin.elapsed();
+            if let Some(counter) = &self.counter {
+                counter.count(&mut 0); // the phase ends the run
+            }
             if let Some(served) = served {
                 served.count(request.interaction(), weighed_since.map(|t| of_thread().saturating_sub(t)));
             }

@@ -9,12 +9,11 @@
 use azekura_base::sync::machine::{self, Work};
 use azekura_base::sync::thread;
 use azekura_base::sync::time::Instant;
-use azekura_sim::measure;
 use azekura_sim::profile::Source;
 use azekura_sim::stalls::PlaceStalls;
 use azekura_sim::{LineName, Profile, Simulation, SimulationError};
 use serde::{Deserialize, Serialize};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +22,7 @@ use super::cache::{Kind, PageCache};
 use super::device::Device;
 use super::zipf::{References, Skew};
 use crate::lab::simulated::{self, Chart, Line};
-use crate::lab::steady::{self, Meter, Phase, Run};
+use crate::lab::steady::{self, Counter, Rule, Run, Windows};
 use crate::progress::Progress;
 
 /// Settings of the simulation.
@@ -39,18 +38,14 @@ pub struct Simulated {
     pub frames: usize,
     /// Numbers of pages per frame; each is a case, besides the one with a frame for every page.
     pub pages_per_frame: Vec<f64>,
-    /// Virtual time of a window of the rule in [`steady`]; `None` is the default of the rule.
-    pub window: Option<Duration>,
     /// Distribution of references over pages.
     pub skew: Skew,
     /// Computation of a thread between two visits, in nanoseconds.
     pub draw_ns: u64,
     /// Cache lines with accesses that cost nothing extra.
     pub without: Vec<LineName>,
-    /// Seed of all random choices in the first run of each point; the next runs have the next seeds.
-    pub seed: u64,
-    /// Number of runs of each point, at least one.
-    pub seeds: u64,
+    /// Warm-up, windows and seeds of each point.
+    pub rule: Rule,
 }
 
 /// Result of a cache on one number of processors.
@@ -110,6 +105,8 @@ const KINDS: [Kind; 7] = [
     Kind::TwoRings,
     Kind::TwoRingsPeek,
 ];
+/// A window has at least about a thousand visits of the paper's machine.
+const WINDOWS: Windows = Windows { of_all: Duration::from_micros(3_200), least: Duration::from_micros(100) };
 /// Real visits between two clock reads.
 const GROUP: usize = 64;
 /// Largest number of places in a point.
@@ -129,12 +126,10 @@ impl Simulated {
             kinds: KINDS.into(),
             frames: 4096,
             pages_per_frame: PAGES_PER_FRAME.into(),
-            window: None,
             skew: Skew::LITERAL_086,
             draw_ns: DRAW_NS,
             without: Vec::new(),
-            seed: 1,
-            seeds: steady::SEEDS,
+            rule: Rule::default(),
         }
     }
 
@@ -173,13 +168,11 @@ impl Simulated {
         }
         Ok(Report {
             settings: format!(
-                "{} frames of 8 KiB; {}, 20 % of the references in scans; {} ns to draw one; {}; \
-                 first seed {}{}",
+                "{} frames of 8 KiB; {}, 20 % of the references in scans; {} ns to draw one; {}{}",
                 self.frames,
                 self.skew.name,
                 self.draw_ns,
-                steady::describe(self.window, self.seeds),
-                self.seed,
+                self.rule.describe(WINDOWS),
                 simulated::without(&self.without)
             ),
             profile: self.profile.clone(),
@@ -203,12 +196,13 @@ impl Simulated {
         let Some(kind) = self.kinds.first() else { return 0.0 };
         let cache: Arc<dyn PageCache> = kind.build(self.frames, Device::memory()).into();
         let pages = self.frames as u64;
-        warm(&*cache, self.frames, pages, self.skew, self.seed);
+        warm(&*cache, self.frames, pages, self.skew, self.rule.seed);
         let (begin, mut visits) = (Instant::now() + time / 4, 0);
         let end = begin + time;
         let work = |thread: u64| {
             let cache = Arc::clone(&cache);
-            let mut references = References::new(pages, self.skew, self.seed.wrapping_mul(1000) + thread);
+            let mut references =
+                References::new(pages, self.skew, self.rule.seed.wrapping_mul(1000) + thread);
             move || {
                 let mut counted = 0_u64;
                 // The clock is read once per `GROUP` visits: on a real machine a clock read costs more than a
@@ -236,17 +230,11 @@ impl Simulated {
     }
 
     fn point(&self, case: &str, kind: Kind, processors: usize, pages: u64) -> Result<Point, SimulationError> {
-        let seeds = (0..self.seeds.max(1)).map(|run| self.seed.wrapping_add(run));
-        let points: Vec<Point> =
-            seeds.map(|seed| self.run_of(case, kind, processors, pages, seed)).collect::<Result<_, _>>()?;
-        let runs: Vec<Run> = points.iter().flat_map(|point| point.runs.clone()).collect();
-        let seed = steady::median(&runs).map(|run| run.seed);
-        let is_median = |point: &Point| point.runs.first().map(|run| run.seed) == seed;
-        let median = points.into_iter().find(is_median).expect("a point has a run");
+        let (median, runs) = self.rule.point(|seed| self.run_of(case, kind, processors, pages, seed))?;
         Ok(Point { runs, ..median })
     }
 
-    /// Returns the point with one run.
+    /// Returns a run, and the point with its result.
     fn run_of(
         &self,
         case: &str,
@@ -254,16 +242,16 @@ impl Simulated {
         processors: usize,
         pages: u64,
         seed: u64,
-    ) -> Result<Point, SimulationError> {
+    ) -> Result<(Run, Point), SimulationError> {
         let cache: Arc<dyn PageCache> = kind.build(self.frames, Device::memory()).into();
         warm(&*cache, self.frames, pages, self.skew, seed);
         let before = cache.tally().misses;
-        let meter = Rc::new(RefCell::new(Meter::new(steady::window(self.window, processors))));
+        let counter = Counter::begin(self.rule.span(WINDOWS, processors));
         let all = Rc::new(Cell::new(0));
         let profile = Rc::new(self.profile.clone());
         let mut simulation = Simulation::new(profile, processors, seed).without(&self.without);
         for thread in 0..processors as u64 {
-            let (cache, meter, all) = (Arc::clone(&cache), Rc::clone(&meter), Rc::clone(&all));
+            let (cache, counter, all) = (Arc::clone(&cache), counter.clone(), Rc::clone(&all));
             let draw = Work::Nanoseconds(self.draw_ns);
             let references = References::new(pages, self.skew, seed.wrapping_mul(1000) + thread);
             simulation.thread(move || {
@@ -271,29 +259,26 @@ impl Simulated {
                     machine::works(draw);
                     assert_eq!(cache.visit(page), page, "the cache gave another page");
                     all.set(all.get() + 1);
-                    let now = machine::current().expect("on a machine").now();
-                    let phase = meter.borrow_mut().count(now);
-                    match phase {
-                        Phase::WarmUp | Phase::Measured => {}
-                        Phase::Begins(end) => measure::between(now, end),
-                        Phase::Ended => break,
+                    if !counter.count(&mut 0) {
+                        break;
                     }
                 }
             });
         }
         let outcome = simulation.run()?;
-        let (run, measured) = (meter.borrow().run(seed), meter.borrow().measured_time());
-        let threads_time = measured.as_secs_f64() * processors as f64;
-        Ok(Point {
+        let run = counter.run(seed, 0);
+        let threads_time = counter.measured_time().as_secs_f64() * processors as f64;
+        let point = Point {
             case: case.into(),
             cache: kind.name().into(),
             processors,
             rate: run.rate,
-            runs: vec![run],
+            runs: Vec::new(),
             hit_ratio: 1.0 - (cache.tally().misses - before) as f64 / f64::from(all.get().max(1)),
             steps: outcome.steps,
             stalls: outcome.stalls.iter().take(PLACES).map(|stall| named(stall, threads_time)).collect(),
-        })
+        };
+        Ok((run, point))
     }
 }
 
