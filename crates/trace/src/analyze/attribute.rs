@@ -22,12 +22,64 @@ use super::spread::Spread;
 use crate::{WaitClass, WaitKind};
 use std::collections::BTreeMap;
 
-/// Largest number of executions that is too small for a distribution over the slices.
-const FEW: usize = 2 * SLICES;
+/// Largest number of executions of which each is a sample, if too few slices have the end of one.
+const FEW: usize = 1024;
 /// If a thread waits again within this time, it has only checked the lock.
 const AT_ONCE_NS: u64 = 50_000;
 /// Number of time slices of a recording. The variation between slices distinguishes a difference from noise.
 pub(crate) const SLICES: usize = 32;
+
+/// Division of a recording's duration into slices.
+#[derive(Debug)]
+struct Slices {
+    duration: u64,
+}
+
+impl Slices {
+    fn new(duration: u64) -> Self {
+        Self { duration: duration.max(1) }
+    }
+
+    /// Returns the slice of an instant.
+    fn at(&self, ns: u64) -> usize {
+        let slice = match ns.checked_mul(SLICES as u64) {
+            Some(product) => product / self.duration,
+            None => ns / (self.duration / SLICES as u64).max(1),
+        };
+        (slice as usize).min(SLICES - 1)
+    }
+
+    /// Returns the first instant of a slice.
+    fn begin(&self, slice: usize) -> u64 {
+        (u128::from(self.duration) * slice as u128).div_ceil(SLICES as u128) as u64
+    }
+
+    /// Divides the time `ns` of a span evenly among the slices `first..=last`, which it covers.
+    fn spread(&self, (begin, end): (u64, u64), (first, last): (usize, usize), ns: u64, sums: &mut [u64]) {
+        if first == last {
+            sums[first] += ns;
+            return;
+        }
+        let mut left = ns;
+        for (slice, sum) in sums.iter_mut().enumerate().take(last + 1).skip(first) {
+            let inside = self.begin(slice + 1).min(end).saturating_sub(self.begin(slice).max(begin));
+            let part = u128::from(ns) * u128::from(inside) / u128::from(end - begin);
+            // The last slice has what rounding left.
+            let part = if slice == last { left } else { part as u64 };
+            *sum += part;
+            left -= part;
+        }
+    }
+}
+
+/// A wait that has ended, and the slices that it covers.
+struct Placed<'w> {
+    wait: &'w WaitSpan,
+    end: u64,
+    net: &'w Net,
+    slices: &'w Slices,
+    covered: (usize, usize),
+}
 
 /// Sums over executions of an operation, ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -96,6 +148,9 @@ pub(crate) struct OperationSums {
     pub(crate) timed: u64,
     /// Durations of the timed executions.
     durations: Spread,
+    /// Duration and CPU time of each timed execution, if there are at most [`FEW`] and each represents
+    /// itself only.
+    few: Vec<(u64, u64)>,
     /// Number of threads that executed the operation.
     pub(crate) threads: u64,
 }
@@ -157,14 +212,12 @@ pub(crate) struct Net {
 impl Attribution {
     /// Adds one thread's spans of a window.
     pub(crate) fn add(&mut self, thread: &ThreadSpans, account: &mut ThreadAccount, duration: u64) {
-        let slice = |ns: u64| {
-            ((u128::from(ns) * SLICES as u128 / u128::from(duration.max(1))) as usize).min(SLICES - 1)
-        };
+        let slices = Slices::new(duration);
         // Operations that continue from the previous window have the first indexes.
         let mut ongoing: BTreeMap<u32, Ongoing> = (0..).zip(account.ongoing.drain(..)).collect();
         thread.ongoing.iter().for_each(|op| _ = ongoing.entry(*op).or_default());
-        let inside = self.accounts.add_waits(thread, &mut ongoing, &slice);
-        self.add_operations(thread, &inside, account, &mut ongoing, &slice);
+        let inside = self.accounts.add_waits(thread, &mut ongoing, &slices);
+        self.add_operations(thread, &inside, account, &mut ongoing, &slices);
         for op in &thread.ongoing {
             let more = Ongoing { inside: inside[*op as usize], ..ongoing.remove(op).unwrap_or_default() };
             account.ongoing.push(more);
@@ -217,7 +270,7 @@ impl Accounts {
         &mut self,
         thread: &ThreadSpans,
         ongoing: &mut BTreeMap<u32, Ongoing>,
-        slice: &impl Fn(u64) -> usize,
+        slices: &Slices,
     ) -> Vec<Sums> {
         let mut inside = vec![Sums::default(); thread.ops.len()];
         ongoing.iter().for_each(|(op, before)| inside[*op as usize] = before.inside);
@@ -225,9 +278,9 @@ impl Accounts {
         let mut seen = Vec::new();
         for (index, (wait, net)) in thread.waits.iter().zip(&nets).enumerate() {
             let Some(end) = wait.end else { continue };
-            let at = slice(end);
+            let wait_in = Placed { wait, end, net, slices, covered: (slices.at(wait.begin), slices.at(end)) };
             let site = self.sites.entry(wait.site).or_default();
-            site.add(wait, end, net, at);
+            site.add(&wait_in);
             site.vain += u64::from(is_vain(thread, index, end));
             let instance = self.instances.entry((wait.site, wait.object));
             *instance = (instance.0 + 1, instance.1 + net.ns);
@@ -236,7 +289,7 @@ impl Accounts {
             let preempted = if wait.parent.is_none() { thread.off.between(wait.begin, end) } else { 0 };
             let mut op = wait.op;
             if op.is_none() {
-                self.waits.entry((0, wait.site)).or_default().add(wait, end, net, at);
+                self.waits.entry((0, wait.site)).or_default().add(&wait_in);
             }
             while let Some(index) = op {
                 let span = &thread.ops[index as usize];
@@ -255,7 +308,7 @@ impl Accounts {
                     };
                     if let Some(sums) = sums {
                         seen.push(span.operation);
-                        sums.add(wait, end, net, at);
+                        sums.add(&wait_in);
                     }
                 }
                 op = span.parent;
@@ -272,19 +325,19 @@ impl Attribution {
         inside: &[Sums],
         account: &mut ThreadAccount,
         ongoing: &mut BTreeMap<u32, Ongoing>,
-        slice: &impl Fn(u64) -> usize,
+        slices: &Slices,
     ) {
         let is_first = account.executed.is_empty();
         for (span, inside) in thread.ops.iter().zip(inside) {
             let Some(end) = span.end else { continue };
-            let elapsed = end - span.begin;
+            let (elapsed, at) = (end - span.begin, slices.at(end));
             let mut sums = Sums { executions: 1, elapsed, cpu: span.cpu, ..inside.within(elapsed, span.cpu) };
             let preempted = thread.off.between(span.begin, end).saturating_sub(inside.preempted);
             sums.preempted = preempted.min(sums.other());
             sums = sums.standing_for(span.weight);
             if let Some(total) = self.total_of(thread, span.parent, ongoing) {
-                total.add(&sums, slice(end));
-                total.time(elapsed, span.weight);
+                total.add(&sums, at);
+                total.time(elapsed, span.cpu, span.weight);
             }
             if span.parent.is_none() {
                 *self.outermost.entry(span.operation).or_default() += sums.elapsed;
@@ -294,11 +347,11 @@ impl Attribution {
                 account.executed.push(span.operation);
                 row.threads += 1;
             }
-            row.time(elapsed, span.weight);
+            row.time(elapsed, span.cpu, span.weight);
             if is_inside_itself(thread, span.parent, span.operation) {
                 sums = Sums { executions: span.weight.into(), ..Sums::default() };
             }
-            row.add(&sums, slice(end));
+            row.add(&sums, at);
         }
         self.total.threads += u64::from(is_first && !account.executed.is_empty());
     }
@@ -387,8 +440,11 @@ impl OperationSums {
     }
 
     /// Adds a timed execution of this duration, with this weight.
-    fn time(&mut self, elapsed: u64, weight: u32) {
+    fn time(&mut self, elapsed: u64, cpu: u64, weight: u32) {
         if weight > 0 {
+            if weight == 1 && self.few.len() as u64 == self.timed && self.few.len() < FEW {
+                self.few.push((elapsed, cpu));
+            }
             self.timed += 1;
             self.durations.add(elapsed, weight);
         }
@@ -401,13 +457,16 @@ impl OperationSums {
             self.slices.iter_mut().zip(&more.slices).for_each(|(slice, more)| slice.add(more));
         }
         self.all.add(&more.all);
+        if self.few.len() as u64 == self.timed && self.few.len() + more.few.len() <= FEW {
+            self.few.extend(more.few);
+        }
         self.timed += more.timed;
         self.durations.merge(more.durations);
     }
 
-    /// Returns the durations of the executions, if there are few.
-    pub(crate) fn few(&self) -> Vec<u64> {
-        self.durations.few(FEW)
+    /// Returns the duration and the CPU time of each execution, if there are few.
+    pub(crate) fn few(&self) -> Vec<(u64, u64)> {
+        if self.few.len() as u64 == self.timed { self.few.clone() } else { Vec::new() }
     }
 
     /// Returns the median, the 99th percentile and the maximum of the executions' durations.
@@ -417,7 +476,8 @@ impl OperationSums {
 }
 
 impl WaitSums {
-    fn add(&mut self, wait: &WaitSpan, end: u64, net: &Net, slice: usize) {
+    fn add(&mut self, placed: &Placed<'_>) {
+        let Placed { wait, end, net, slices, covered } = *placed;
         if self.slices.is_empty() {
             self.slices = vec![0; SLICES];
         }
@@ -427,7 +487,7 @@ impl WaitSums {
         self.gross += end - wait.begin;
         self.cpu += net.cpu;
         self.longest = self.longest.max(end - wait.begin);
-        self.slices[slice] += net.ns;
+        slices.spread((wait.begin, end), covered, net.ns, &mut self.slices);
     }
 
     fn merge(&mut self, more: &Self) {
@@ -448,6 +508,25 @@ impl WaitSums {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_span_is_divided_among_the_slices_that_it_covers() {
+        for duration in [1, 31, 32, 100, 3_200, 999_999_937, u64::MAX / 2] {
+            let slices = Slices::new(duration);
+            let mut at_begin: Vec<usize> = (0..SLICES).map(|slice| slices.at(slices.begin(slice))).collect();
+            at_begin.dedup();
+            assert!(duration < 32 || at_begin == (0..SLICES).collect::<Vec<_>>(), "{duration}: {at_begin:?}");
+            for (begin, end) in [(0, duration), (duration / 3, duration / 2), (duration / 7, duration + 9)] {
+                let mut sums = vec![0; SLICES];
+                let covered = (slices.at(begin), slices.at(end));
+                slices.spread((begin, end), covered, end - begin, &mut sums);
+                assert_eq!(sums.iter().sum::<u64>(), end - begin, "{duration}: {begin} to {end}");
+            }
+        }
+        let mut sums = vec![0; SLICES];
+        Slices::new(3_200).spread((150, 320), (1, 3), 85, &mut sums);
+        assert_eq!((&sums[..4], sums[4..].iter().sum()), (&[0, 25, 50, 10][..], 0_u64));
+    }
 
     #[test]
     fn a_sampled_execution_is_scaled_but_its_waits_are_not() {

@@ -146,9 +146,10 @@ pub struct OperationRow {
     pub max_ns: u64,
     #[serde(skip)]
     pub(crate) slices: Vec<Sums>,
-    /// The durations of the executions, if there are few, as with threads that are one execution each.
+    /// Duration and CPU time of each execution, if there are few, as with threads that are one execution
+    /// each.
     #[serde(skip)]
-    pub(crate) few: Vec<u64>,
+    pub(crate) few: Vec<(u64, u64)>,
 }
 
 /// Waits at a site inside an operation (Figures 5 and 6 of the paper).

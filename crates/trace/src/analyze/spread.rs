@@ -37,16 +37,6 @@ impl Spread {
         self.count(value, weight.into());
     }
 
-    /// Returns the values, if there are at most `most` and each has weight 1.
-    pub(crate) fn few(&self, most: usize) -> Vec<u64> {
-        match self {
-            Self::Few(values) if values.len() <= most && values.iter().all(|(_, weight)| *weight == 1) => {
-                values.iter().map(|(value, _)| *value).collect()
-            }
-            _ => Vec::new(),
-        }
-    }
-
     /// Adds all values of `other`.
     pub(crate) fn merge(&mut self, other: Self) {
         match other {

@@ -21,6 +21,11 @@ impl Ratio {
         of(self.slices.iter())
     }
 
+    /// Returns the ratio of each slice.
+    pub(super) fn samples(&self) -> Vec<f64> {
+        self.slices.iter().map(|slice| of(std::iter::once(slice))).collect()
+    }
+
     fn drawn(&self, random: &mut Random) -> f64 {
         let n = self.slices.len();
         if n == 0 {

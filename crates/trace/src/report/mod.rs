@@ -7,10 +7,12 @@ mod diff;
 mod flame;
 mod html;
 mod perfetto;
+mod significance;
 mod table;
 mod text;
 
 pub use diff::{Diff, DiffRow};
+pub use significance::Judgment;
 
 use crate::analyze::{Analysis, AnalyzeError, AnalyzeOptions};
 use crate::error::ReadError;

@@ -1,6 +1,7 @@
 //! The report for a terminal.
 
 use super::diff::Diff;
+use super::significance::rule;
 use super::table::{Table, change, grouped, known, number, percent, time};
 use crate::analyze::{Analysis, OperationRow, Preemption, Recorded, Verdict};
 use std::fmt::Write;
@@ -369,7 +370,7 @@ pub(super) fn diff(diff: &Diff, top: usize) -> String {
     );
     for (name, rows) in [("Operations", &diff.operations), ("Waits per execution", &diff.waits)] {
         let mut table =
-            Table::new(2, &["operation", "of it", "before", "after", "change", "95 % interval", ""]);
+            Table::new(2, &["operation", "of it", "before", "after", "change", "95 % interval", "judgment"]);
         for row in rows.iter().take(top * 5) {
             let value = |v: f64| if row.is_rate { number(v) } else { time(v) };
             table.row(vec![
@@ -378,8 +379,11 @@ pub(super) fn diff(diff: &Diff, top: usize) -> String {
                 value(row.before),
                 value(row.after),
                 row.change.map_or_else(|| "-".into(), change),
-                format!("{} .. {}", value(row.low), value(row.high)),
-                if row.is_significant { "*".into() } else { String::new() },
+                match (row.low, row.high) {
+                    (Some(low), Some(high)) => format!("{} .. {}", value(low), value(high)),
+                    _ => "-".into(),
+                },
+                row.judgment.name().into(),
             ]);
         }
         if !table.is_empty() {
@@ -387,10 +391,6 @@ pub(super) fn diff(diff: &Diff, top: usize) -> String {
             table.write(&mut out);
         }
     }
-    out.push_str(
-        "\n  The interval is that of the difference, after minus before, from slices of each recording drawn \
-         again and\n  again; * where it does not hold zero. It knows the noise inside these two recordings, \
-         not that between runs.\n",
-    );
+    let _ = writeln!(out, "\n{}", rule(diff.rows_tested));
     out
 }
