@@ -22,6 +22,8 @@ static MADVISE: Next<RangeHow> = Next::new(c"madvise");
 static POSIX_MADVISE: Next<RangeHow> = Next::new(c"posix_madvise");
 static MPROTECT: Next<RangeHow> = Next::new(c"mprotect");
 
+/// Bits of the flags of `mmap` with the type of a mapping.
+const TYPE: c_int = 0xf;
 const USABLE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 /// `MAP_32BIT`: memory in the lowest 2 GiB of addresses, where far memory is not.
 const LOW: c_int = if cfg!(target_arch = "x86_64") { 0x40 } else { 0 };
@@ -61,9 +63,10 @@ pub(super) unsafe extern "C" fn mmap(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
-    let is_private = flags & (libc::MAP_ANONYMOUS | libc::MAP_SHARED) == libc::MAP_ANONYMOUS;
-    let plain = flags & libc::MAP_ANONYMOUS != 0 && flags & KERNELS == 0 && protection == USABLE;
-    if !super::thread::is_ours() {
+    let is_private = is_private(flags);
+    let plain = is_private && flags & KERNELS == 0 && protection == USABLE;
+    // The kernel refuses an offset that is no multiple of a page.
+    if !super::thread::is_ours() && is_of_pieces(offset as usize) {
         if flags & FIXED != 0 {
             // SAFETY: the caller keeps the contract of the C function.
             let kernel =
@@ -102,9 +105,14 @@ enum Kind {
     Reserved,
 }
 
+/// Returns `true` if a mapping is private anonymous memory. The kernel refuses mappings without a type.
+fn is_private(flags: c_int) -> bool {
+    flags & libc::MAP_ANONYMOUS != 0 && flags & TYPE == libc::MAP_PRIVATE
+}
+
 /// Returns `true` if a mapping is private anonymous memory without access, to be committed later.
 fn is_reservation(flags: c_int, protection: c_int) -> bool {
-    flags & libc::MAP_ANONYMOUS != 0 && flags & KERNELS == 0 && protection == libc::PROT_NONE
+    is_private(flags) && flags & KERNELS == 0 && protection == libc::PROT_NONE
 }
 
 /// Maps memory at a fixed address. Managed memory there is zeroed or reserved. Otherwise the far pages there
