@@ -11,7 +11,7 @@
 //! allocator during one of the other calls, the child may wait for that lock forever, as in any program.
 
 use crate::next::Next;
-use crate::session::{prepare_forks, with_child};
+use crate::session::{prepare_forks, unmanage, with_child};
 use azekura_far::sys;
 use libc::c_long;
 use std::ffi::{c_int, c_void};
@@ -28,6 +28,8 @@ static REGISTER: Next<Register> = Next::new(c"__register_atfork");
 /// Indexes of words of `struct clone_args`.
 const FLAGS: usize = 0;
 const STACK: usize = 5;
+/// Addresses of numbers that the kernel writes: the process descriptor, and the number of the child, twice.
+const NUMBERS: [usize; 3] = [1, 2, 3];
 
 /// # Safety
 ///
@@ -60,6 +62,14 @@ pub(super) fn copies(flags: usize) -> bool {
     flags & libc::CLONE_VM as usize == 0
 }
 
+/// Makes a word leave far memory in which the kernel stores the number of a child. The kernel clears the
+/// word when the child ends (`CLONE_CHILD_CLEARTID`), and ignores a word that it cannot access: a thread that
+/// waits for the child would wait forever. No mechanism makes the kernel wait for a page on behalf of a child
+/// that ends.
+pub(super) fn before_number(at: usize) {
+    unmanage(at, size_of::<c_int>());
+}
+
 /// Arguments of a child of `clone`: its function, the function's argument, and the flags.
 pub(super) struct Birth {
     pub(super) entry: Entry,
@@ -87,6 +97,9 @@ pub(super) unsafe fn by_number(number: c_long, arguments: [usize; 6]) -> Option<
     // SAFETY: the caller keeps the contract of the system call.
     let call = || unsafe { sys::call(number, arguments) as c_long };
     let [first, second, ..] = arguments;
+    if number == libc::SYS_clone {
+        arguments[2..5].iter().for_each(|&at| before_number(at));
+    }
     let flags = match number {
         #[cfg(target_arch = "x86_64")]
         libc::SYS_fork => 0,
@@ -94,7 +107,10 @@ pub(super) unsafe fn by_number(number: c_long, arguments: [usize; 6]) -> Option<
         libc::SYS_clone3 if first != 0 && second > STACK * 8 => {
             let words = ptr::with_exposed_provenance::<u64>(first);
             // SAFETY: the caller's `clone_args`, which has at least this many bytes.
-            let (flags, stack) = unsafe { (*words.add(FLAGS), *words.add(STACK)) };
+            let (flags, stack) = unsafe {
+                NUMBERS.into_iter().for_each(|index| before_number(*words.add(index) as usize));
+                (*words.add(FLAGS), *words.add(STACK))
+            };
             if stack != 0 {
                 return None;
             }

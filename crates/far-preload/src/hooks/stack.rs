@@ -13,9 +13,9 @@
 //! In the last case the calling thread cannot acquire a lock yet. Another thread, the *helper*, unmanages the
 //! stack, and the caller waits on an atomic.
 
-use super::birth::{Birth, Entry, copies};
+use super::birth::{Birth, Entry, before_number, copies};
 use crate::next::Next;
-use crate::session::{is_managed, unmanage, with_child};
+use crate::session::{is_managed, is_unserved, unmanage, with_child};
 use azekura_far::sys;
 use libc::{stack_t, ucontext_t};
 use std::ffi::{c_int, c_void};
@@ -149,12 +149,21 @@ pub(super) unsafe fn of_thread(attributes: *const libc::pthread_attr_t) {
     }
 }
 
+/// Makes a context leave far memory if the kernel does not wait for it: the C library passes its signal mask
+/// to the kernel after it has changed a part of the thread's state.
+fn unmanage_context(context: *const ucontext_t) {
+    if is_unserved(context as usize, size_of::<ucontext_t>()) {
+        unmanage(context as usize, size_of::<ucontext_t>());
+    }
+}
+
 /// # Safety
 ///
 /// The context is one of the program, made by the C library.
 unsafe fn of_context(context: *const ucontext_t) {
     // SAFETY: the caller keeps this function's contract.
     if let Some(context) = unsafe { context.as_ref() } {
+        unmanage_context(context);
         unmanage(context.uc_stack.ss_sp as usize, context.uc_stack.ss_size);
     }
 }
@@ -178,6 +187,7 @@ pub(super) unsafe extern "C" fn setcontext(context: *const ucontext_t) -> c_int 
 pub(super) unsafe extern "C" fn swapcontext(old: *mut ucontext_t, new: *const ucontext_t) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
+        unmanage_context(old);
         of_context(new);
         SWAPCONTEXT.get()(old, new)
     }
@@ -222,6 +232,13 @@ pub(super) unsafe extern "C" fn clone(
     if !stack.is_null() {
         // Includes the part above the stack pointer, because the child has no helper yet.
         unmanage((stack as usize).saturating_sub(CLONED), CLONED + ABOVE);
+    }
+    const STORES: c_int =
+        libc::CLONE_PARENT_SETTID | libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID | libc::CLONE_PIDFD;
+    if flags & STORES != 0 {
+        // A register of an argument that the program does not pass has any value.
+        before_number(parent);
+        before_number(child);
     }
     // SAFETY: the caller keeps the contract of the C function.
     let call = |entry, argument| unsafe { CLONE.get()(entry, stack, flags, argument, parent, local, child) };
