@@ -5,8 +5,9 @@
 //! |---|---|---|
 //! | far pages | the peak | – |
 //! | ranges that left far memory | at the end, and the peak | a call for the kernel (`hooks::kernel`) |
-//! | small blocks | at the end | below `--block`: in the C library's heap |
+//! | small blocks, memory of `brk` | at the end | below `--block`: in the C library's heap |
 //! | other mappings | at the end | below `--block`, executable, with flags for the kernel; arenas |
+//! | | | and blocks of `__libc_malloc`, which the C library maps by calls inside the library |
 //! | stacks, files, shared memory | at the end | always the kernel's |
 
 use super::thrash::{Remedy, Waiting};
@@ -181,8 +182,9 @@ impl Report<'_> {
         ));
         let Resident { small_blocks, mappings, stacks, files, shared } = self.resident();
         say(format_args!(
-            "azekura far: not covered at the end: {} MiB of small blocks (below --block {}), {} MiB of other \
-             mappings, {} MiB of stacks, {} MiB of files and code, {} MiB of shared memory\n",
+            "azekura far: not covered at the end: {} MiB of small blocks (below --block {}) and of brk, {} MiB \
+             of other mappings (smaller, or made inside the C library), {} MiB of stacks, {} MiB of files and \
+             code, {} MiB of shared memory\n",
             small_blocks >> 20,
             Size(launch.block),
             mappings >> 20,
