@@ -24,9 +24,13 @@
 //! | `hooks::stream` | streams (`FILE`), if the kernel does not wait for far memory, or on the own memory |
 //! | `hooks::descriptor` | `close` and similar calls, which skip the layer's descriptors |
 //! | `hooks::directory` | `opendir`, if the kernel does not wait for far memory |
+//! | `hooks::given` | pointer arguments: which are far, and how a call with them is repeated |
 //! | `hooks::again` | repeatable system calls, if the kernel does not wait for far memory |
 //! | `hooks::once` | system calls with results that the kernel delivers once |
 //! | `hooks::wait` | calls that wait for descriptors, if the kernel does not wait for far memory |
+//! | `hooks::rare` | rarely used functions that call the kernel inside of the C library |
+//! | `hooks::spawn` | `posix_spawn` and `execl` |
+//! | `hooks::alias` | other names of hooked functions |
 //! | `hooks::text` | `system`, `popen` and `freopen`, if the kernel does not wait for far memory |
 //! | `hooks::own` | reads and writes of the own memory through `/proc` and `process_vm_readv` |
 //! | `hooks::queued` | asynchronous transfers, for which the kernel uses memory after the call |

@@ -8,6 +8,8 @@
 mod common;
 #[path = "programs/counts.rs"]
 mod counts;
+#[path = "programs/inside.rs"]
+mod inside;
 #[path = "programs/locks.rs"]
 mod locks;
 #[path = "programs/memory.rs"]

@@ -2,163 +2,10 @@
 //! `EFAULT`. The hook then touches the far pages and repeats the call. A call is in this module only if it
 //! has had no effect when it returns that error. Other calls are in `transfer`, `message`, `once` and `wait`.
 
-use super::{errno, fail};
+use super::given::{Given, SOME, any, asked, filled, numbered, reads, text, texts_at, writes};
 use crate::next::Next;
-use crate::session::is_unserved;
 use libc::{c_char, mode_t, size_t, ssize_t};
 use std::ffi::{c_int, c_long, c_void};
-use std::ptr;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-
-/// Number of repetitions after which the error is returned, because it has another cause.
-pub(super) const TRIES: usize = 1000;
-/// Number of bytes to touch in a buffer with a length that only the kernel determines.
-pub(super) const SOME: usize = 4096;
-const STEP: usize = 4096;
-/// Largest number of strings in the arguments or the environment of a new program.
-const MOST_STRINGS: usize = 1 << 16;
-
-/// A pointer argument of a system call.
-#[derive(Clone, Copy)]
-pub(super) enum Given {
-    /// Memory of this address and length that the kernel reads.
-    Reads(usize, usize),
-    /// Memory of this address and length that the kernel writes.
-    Writes(usize, usize),
-    /// Address of a string that the kernel reads.
-    Text(usize),
-    /// Address of an array of strings, ending with a null pointer, that the kernel reads.
-    Texts(usize),
-}
-
-impl Given {
-    /// Returns `true` if a part of the argument's memory is far.
-    fn is_far(self) -> bool {
-        match self {
-            Self::Reads(at, bytes) | Self::Writes(at, bytes) => is_unserved(at, bytes),
-            Self::Text(at) => is_unserved(at, 1),
-            Self::Texts(at) => {
-                // SAFETY: the program's array of strings, which ends with a null pointer.
-                at != 0 && (is_unserved(at, 1) || unsafe { texts(at) }.any(|text| is_unserved(text, 1)))
-            }
-        }
-    }
-
-    /// Touches the far pages of the argument, so that they are paged in.
-    ///
-    /// # Safety
-    ///
-    /// The value is the caller's argument for this call.
-    unsafe fn touch(self) {
-        match self {
-            // SAFETY: the program's buffer for this call. The range may extend beyond it, so a byte is
-            // replaced by itself in one step, and no change by another thread is lost.
-            // Relaxed: the value is unchanged.
-            Self::Writes(at, bytes) => steps(at, bytes).for_each(|at| unsafe {
-                let byte = AtomicU8::from_ptr(ptr::with_exposed_provenance_mut(at));
-                let value = byte.load(Relaxed);
-                let _ = byte.compare_exchange(value, value, Relaxed, Relaxed);
-            }),
-            // SAFETY: the program's buffer for this call.
-            Self::Reads(at, bytes) => steps(at, bytes).for_each(|at| unsafe {
-                ptr::with_exposed_provenance::<u8>(at).read_volatile();
-            }),
-            // SAFETY: the program's string for this call.
-            Self::Text(at) => unsafe {
-                std::hint::black_box(libc::strnlen(
-                    ptr::with_exposed_provenance(at),
-                    libc::PATH_MAX as usize,
-                ));
-            },
-            // SAFETY: the program's strings for this call.
-            Self::Texts(at) => unsafe { texts(at) }.for_each(|text| unsafe { Self::Text(text).touch() }),
-        }
-    }
-}
-
-/// Returns the addresses to touch in a range: one per 4 KiB, and the last byte; none if the range is not far.
-fn steps(at: usize, bytes: usize) -> impl Iterator<Item = usize> {
-    let is_far = bytes > 0 && is_unserved(at, bytes);
-    (at..at + bytes).step_by(STEP).chain([at + bytes.max(1) - 1]).filter(move |_| is_far)
-}
-
-/// Returns the addresses of the strings of an array, up to the null pointer.
-unsafe fn texts(at: usize) -> impl Iterator<Item = usize> {
-    let at = ptr::with_exposed_provenance::<usize>(at);
-    // SAFETY: the program's array, which ends with a null pointer.
-    (0..MOST_STRINGS).map(move |i| unsafe { at.add(i).read_unaligned() }).take_while(|&text| text != 0)
-}
-
-/// Touches the pages of a string if they are far. Returns `true` if they were.
-///
-/// # Safety
-///
-/// The address is that of a string, or null.
-pub(super) unsafe fn touch_text(at: Path) -> bool {
-    let is_far = text(at).is_far();
-    if is_far {
-        // SAFETY: a string of the program; a far address is not null.
-        unsafe { text(at).touch() };
-    }
-    is_far
-}
-
-/// Result of a function of the C library; `FAILED` (-1) after an error.
-pub(super) trait Answer: Copy + PartialEq {
-    const FAILED: Self;
-
-    fn failed(self) -> bool {
-        self == Self::FAILED
-    }
-}
-
-impl Answer for c_int {
-    const FAILED: Self = -1;
-}
-
-impl Answer for ssize_t {
-    const FAILED: Self = -1;
-}
-
-impl Answer for c_long {
-    const FAILED: Self = -1;
-}
-
-impl<T> Answer for *mut T {
-    const FAILED: Self = ptr::null_mut();
-}
-
-/// Makes a call. As long as the call fails and an argument is far, touches the far parts and repeats the
-/// call.
-pub(super) fn asked<R: Answer>(given: &[Given], call: impl Fn() -> R) -> R {
-    let mut result = call();
-    if !result.failed() || errno() != libc::EFAULT || !given.iter().any(|given| given.is_far()) {
-        return result;
-    }
-    for _ in 0..TRIES {
-        // SAFETY: the arguments are those of the program for this call.
-        given.iter().for_each(|given| unsafe { given.touch() });
-        result = call();
-        if !result.failed() || errno() != libc::EFAULT {
-            return result;
-        }
-    }
-    fail(libc::EFAULT);
-    result
-}
-
-/// Makes a call that returns the number of an error, as [`asked`] does.
-pub(super) fn numbered(given: &[Given], call: impl Fn() -> c_int) -> c_int {
-    let call = || {
-        let number = call();
-        fail(number);
-        if number == 0 { 0 } else { -1 }
-    };
-    let kept = errno();
-    let number = if asked(given, call) == 0 { 0 } else { errno() };
-    fail(kept);
-    number
-}
 
 macro_rules! again {
     ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty = [$($given:expr),+];)+) => {
@@ -170,8 +17,7 @@ macro_rules! again {
             resolve_affinity();
             GETNAME.resolve();
             SETNAME.resolve();
-            POSIX_SPAWN.resolve();
-            POSIX_SPAWNP.resolve();
+            SET_SCHEDULE.resolve();
             SIGWAIT.resolve();
             SYSCALL.resolve();
             IOCTL.resolve();
@@ -193,21 +39,8 @@ macro_rules! again {
 type Path = *const c_char;
 type Any = *mut c_void;
 
-pub(super) fn text(at: Path) -> Given {
-    Given::Text(at.expose_provenance())
-}
-
-pub(super) fn reads<T>(at: *const T, bytes: usize) -> Given {
-    Given::Reads(at.expose_provenance(), bytes)
-}
-
-pub(super) fn writes<T>(at: *mut T, bytes: usize) -> Given {
-    Given::Writes(at.expose_provenance(), bytes)
-}
-
-pub(super) fn filled<T>(at: *mut T) -> Given {
-    writes(at, size_of::<T>())
-}
+/// Largest size of a file handle in bytes.
+const HANDLE: usize = 8 + 128;
 
 again! {
     // Calls with file names.
@@ -388,11 +221,12 @@ again! {
         [filled(a), filled(b), filled(c)];
     mount(source: Path, target: Path, kind: Path, flags: libc::c_ulong, data: Path) -> c_int =
         [text(source), text(target), text(kind), text(data)];
+    umount(target: Path) -> c_int = [text(target)];
     umount2(target: Path, flags: c_int) -> c_int = [text(target)];
     clock_settime(clock: c_int, time: *const libc::timespec) -> c_int = [reads(time, 16)];
     timer_create(clock: c_int, event: *mut libc::sigevent, to: *mut libc::timer_t) -> c_int =
         [filled(event), filled(to)];
-    ptrace(request: libc::c_uint, process: libc::pid_t, at: Any, data: Any) -> c_long = [writes(data, 512)];
+    ptrace(request: libc::c_uint, process: libc::pid_t, at: Any, data: Any) -> c_long = [any(at), any(data)];
     // Calls that execute programs.
     execve(path: Path, arguments: *const Path, environment: *const Path) -> c_int =
         [text(path), texts_at(arguments), texts_at(environment)];
@@ -406,23 +240,60 @@ again! {
         [text(path), texts_at(arguments), texts_at(environment)];
     fexecve(fd: c_int, arguments: *const Path, environment: *const Path) -> c_int =
         [texts_at(arguments), texts_at(environment)];
+    // Functions of the C library that pass a name to the kernel by calls inside the library.
+    scandir(path: Path, list: Any, filter: usize, order: usize) -> c_int = [text(path)];
+    scandir64(path: Path, list: Any, filter: usize, order: usize) -> c_int = [text(path)];
+    scandirat(at: c_int, path: Path, list: Any, filter: usize, order: usize) -> c_int = [text(path)];
+    scandirat64(at: c_int, path: Path, list: Any, filter: usize, order: usize) -> c_int = [text(path)];
+    setmntent(path: Path, how: Path) -> *mut libc::FILE = [text(path), text(how)];
+    catopen(name: Path, flag: c_int) -> ssize_t = [text(name)];
+    ftok(path: Path, project: c_int) -> libc::key_t = [text(path)];
+    lchmod(path: Path, mode: mode_t) -> c_int = [text(path)];
+    futimesat(at: c_int, path: Path, times: *const libc::timeval) -> c_int = [text(path), reads(times, 32)];
+    __xmknod(version: c_int, path: Path, mode: mode_t, device: Any) -> c_int = [text(path)];
+    __xmknodat(version: c_int, at: c_int, path: Path, mode: mode_t, device: Any) -> c_int = [text(path)];
+    getdirentries(fd: c_int, to: Any, bytes: size_t, base: *mut libc::off_t) -> ssize_t =
+        [writes(to, bytes.min(1 << 16))];
+    getdirentries64(fd: c_int, to: Any, bytes: size_t, base: *mut libc::off_t) -> ssize_t =
+        [writes(to, bytes.min(1 << 16))];
+    // Calls of administrators.
+    capget(header: Any, data: Any) -> c_int = [writes(header, 8), writes(data, 24)];
+    capset(header: Any, data: Any) -> c_int = [writes(header, 8), reads(data, 24)];
+    quotactl(command: c_int, device: Path, id: c_int, argument: Any) -> c_int =
+        [text(device), writes(argument, SOME)];
+    fanotify_mark(fd: c_int, flags: libc::c_uint, mask: u64, at: c_int, path: Path) -> c_int = [text(path)];
+    name_to_handle_at(at: c_int, path: Path, handle: Any, mount: *mut c_int, flags: c_int) -> c_int =
+        [text(path), writes(handle, HANDLE), filled(mount)];
+    open_by_handle_at(mount: c_int, handle: Any, flags: c_int) -> c_int = [reads(handle, HANDLE)];
+    acct(path: Path) -> c_int = [text(path)];
+    settimeofday(time: Any, zone: Any) -> c_int = [reads(time, 16), reads(zone, 8)];
+    modify_ldt(what: c_int, at: Any, bytes: libc::c_ulong) -> c_int = [writes(at, bytes as usize)];
+    swapon(path: Path, flags: c_int) -> c_int = [text(path)];
+    swapoff(path: Path) -> c_int = [text(path)];
+    pivot_root(new: Path, old: Path) -> c_int = [text(new), text(old)];
+    sethostname(name: Path, bytes: size_t) -> c_int = [reads(name, bytes)];
+    setdomainname(name: Path, bytes: size_t) -> c_int = [reads(name, bytes)];
+    init_module(image: Any, bytes: libc::c_ulong, parameters: Path) -> c_int =
+        [reads(image, bytes as usize), text(parameters)];
+    delete_module(name: Path, flags: libc::c_uint) -> c_int = [text(name)];
+    fsopen(name: Path, flags: libc::c_uint) -> c_int = [text(name)];
+    fspick(at: c_int, path: Path, flags: libc::c_uint) -> c_int = [text(path)];
+    fsconfig(fd: c_int, command: libc::c_uint, key: Path, value: Any, more: c_int) -> c_int =
+        [text(key), any(value)];
+    open_tree(at: c_int, path: Path, flags: libc::c_uint) -> c_int = [text(path)];
+    move_mount(from: c_int, old: Path, to: c_int, new: Path, flags: libc::c_uint) -> c_int =
+        [text(old), text(new)];
+    mount_setattr(at: c_int, path: Path, flags: libc::c_uint, value: Any, bytes: size_t) -> c_int =
+        [text(path), reads(value, bytes)];
+    pidfd_send_signal(fd: c_int, signal: c_int, information: Any, flags: libc::c_uint) -> c_int =
+        [reads(information, size_of::<libc::siginfo_t>())];
+    arch_prctl(what: c_int, value: usize) -> c_int = [Given::Any(value)];
+    getcpu(number: *mut libc::c_uint, node: *mut libc::c_uint) -> c_int = [filled(number), filled(node)];
+    sched_getattr(process: libc::pid_t, to: Any, bytes: libc::c_uint, flags: libc::c_uint) -> c_int =
+        [writes(to, bytes as usize)];
+    sched_setattr(process: libc::pid_t, value: Any, flags: libc::c_uint) -> c_int = [reads(value, 56)];
 }
 
-fn texts_at(at: *const Path) -> Given {
-    Given::Texts(at.expose_provenance())
-}
-
-type Spawn = unsafe extern "C" fn(
-    *mut libc::pid_t,
-    Path,
-    *const libc::posix_spawn_file_actions_t,
-    *const libc::posix_spawnattr_t,
-    *const Path,
-    *const Path,
-) -> c_int;
-
-static POSIX_SPAWN: Next<Spawn> = Next::new(c"posix_spawn");
-static POSIX_SPAWNP: Next<Spawn> = Next::new(c"posix_spawnp");
 static SIGWAIT: Next<unsafe extern "C" fn(*const libc::sigset_t, *mut c_int) -> c_int> =
     Next::new(c"sigwait");
 
@@ -476,38 +347,25 @@ macro_rules! affinity {
     };
 }
 
+static SET_SCHEDULE: Next<unsafe extern "C" fn(libc::pthread_t, c_int, *const libc::sched_param) -> c_int> =
+    Next::new(c"pthread_setschedparam");
+
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn pthread_setschedparam(
+    thread: libc::pthread_t,
+    policy: c_int,
+    value: *const libc::sched_param,
+) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    numbered(&[reads(value, 4)], || unsafe { SET_SCHEDULE.get()(thread, policy, value) })
+}
+
 affinity! {
     pthread_getaffinity_np, GET_AFFINITY, c"pthread_getaffinity_np", *mut libc::cpu_set_t, writes;
     pthread_setaffinity_np, SET_AFFINITY, c"pthread_setaffinity_np", *const libc::cpu_set_t, reads;
-}
-
-macro_rules! spawn {
-    ($($name:ident, $next:ident;)+) => {
-        $(
-            /// # Safety
-            ///
-            /// The contract of the C library's function.
-            #[unsafe(no_mangle)]
-            pub(super) unsafe extern "C" fn $name(
-                process: *mut libc::pid_t,
-                path: Path,
-                actions: *const libc::posix_spawn_file_actions_t,
-                attributes: *const libc::posix_spawnattr_t,
-                arguments: *const Path,
-                environment: *const Path,
-            ) -> c_int {
-                // SAFETY: the caller keeps the contract of the C function.
-                numbered(&[text(path), texts_at(arguments), texts_at(environment)], || unsafe {
-                    $next.get()(process, path, actions, attributes, arguments, environment)
-                })
-            }
-        )+
-    };
-}
-
-spawn! {
-    posix_spawn, POSIX_SPAWN;
-    posix_spawnp, POSIX_SPAWNP;
 }
 
 /// # Safety
@@ -524,7 +382,7 @@ static SYSCALL: Next<unsafe extern "C" fn(c_long, usize, usize, usize, usize, us
 
 static IOCTL: Next<unsafe extern "C" fn(c_int, libc::c_ulong, Any) -> c_int> = Next::new(c"ioctl");
 
-/// Hook of `ioctl`. Nearly all arguments are short, so only the first [`SOME`] bytes are touched.
+/// Hook of `ioctl`, with an argument of any kind.
 ///
 /// # Safety
 ///
@@ -533,11 +391,12 @@ static IOCTL: Next<unsafe extern "C" fn(c_int, libc::c_ulong, Any) -> c_int> = N
 pub(super) unsafe extern "C" fn ioctl(fd: c_int, request: libc::c_ulong, argument: Any) -> c_int {
     super::kernel::before_ioctl(request as usize, argument as usize);
     // SAFETY: the caller keeps the contract of the C function.
-    asked(&[writes(argument, SOME)], || unsafe { IOCTL.get()(fd, request, argument) })
+    asked(&[any(argument)], || unsafe { IOCTL.get()(fd, request, argument) })
 }
 
 /// Hook of `syscall`: system calls by number. Memory calls go to `kernel`. For a futex the kernel reads one
-/// word; if that fails, the call has had no effect.
+/// word; if that fails, the call has had no effect. A call that no module executes is repeated if the kernel
+/// cannot access an argument.
 ///
 /// # Safety
 ///
@@ -566,8 +425,10 @@ pub(super) unsafe extern "C" fn syscall(
                 .or_else(|| super::signal::by_number(number, arguments))
                 .or_else(|| super::number::by_number(number, arguments, call))
         };
-        let done = if super::thread::is_ours() { None } else { by_number() };
-        return done.unwrap_or_else(call);
+        if super::thread::is_ours() {
+            return call();
+        }
+        return by_number().unwrap_or_else(|| asked(&[a, b, c, d, e, f].map(Given::Any), call));
     }
     asked(
         &[

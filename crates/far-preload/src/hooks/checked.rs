@@ -3,7 +3,7 @@
 //! is replaced by the hook of the plain function. A length that is too large goes to the C library, which
 //! ends the program.
 
-use super::{again, message, transfer, wait};
+use super::{again, message, rare, transfer, wait};
 use crate::next::Next;
 use libc::{c_char, nfds_t, off_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use std::ffi::{c_int, c_void};
@@ -61,6 +61,11 @@ checked! {
     __ppoll_chk(
         fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t; known: size_t
     ) -> c_int = wait::ppoll, count as usize <= known / size_of::<pollfd>();
+    __getgroups_chk(most: c_int, to: *mut libc::gid_t; known: size_t) -> c_int =
+        again::getgroups, usize::try_from(most).is_ok_and(|most| most <= known / size_of::<libc::gid_t>());
+    __ttyname_r_chk(fd: c_int, to: Any, bytes: size_t; known: size_t) -> c_int =
+        rare::ttyname_r, bytes <= known;
+    __mq_open_2(path: Path, flags: c_int;) -> c_int = queue_opened, flags & libc::O_CREAT == 0;
     __open_2(path: Path, flags: c_int;) -> c_int = opened, has_no_mode(flags);
     __open64_2(path: Path, flags: c_int;) -> c_int = opened, has_no_mode(flags);
     __openat_2(at: c_int, path: Path, flags: c_int;) -> c_int = opened_at, has_no_mode(flags);
@@ -80,6 +85,11 @@ unsafe fn opened(path: Path, flags: c_int) -> c_int {
 unsafe fn opened_at(at: c_int, path: Path, flags: c_int) -> c_int {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe { again::openat(at, path, flags, 0) }
+}
+
+unsafe fn queue_opened(name: Path, flags: c_int) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe { again::mq_open(name, flags, 0, std::ptr::null()) }
 }
 
 type Receive = unsafe extern "C" fn(c_int, Any, size_t, size_t, c_int) -> ssize_t;

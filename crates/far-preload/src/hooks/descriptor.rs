@@ -1,8 +1,8 @@
 //! Calls that close or replace descriptors. They skip the layer's descriptors, which appear closed to the
 //! program.
 
-use super::again::{asked, writes};
 use super::fail;
+use super::given::{asked, writes};
 use crate::next::Next;
 use azekura_far::{descriptors, sys};
 use libc::c_long;
@@ -61,7 +61,7 @@ pub(super) unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_in
 }
 
 /// Size of the largest argument of `fcntl` in memory: `struct flock`.
-pub(super) const LOCK: usize = 32;
+const LOCK: usize = 32;
 
 /// # Safety
 ///

@@ -16,11 +16,11 @@ static CLOSEDIR: Next<unsafe extern "C" fn(*mut DIR) -> c_int> = Next::new(c"clo
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
     // The name may be in far memory: the hook touches it and repeats the call.
-    for _ in 0..super::again::TRIES {
+    for _ in 0..super::given::TRIES {
         // SAFETY: the caller keeps the contract of the C function.
         let entries = with_ordinary_memory(|| unsafe { OPENDIR.get()(path) });
         // SAFETY: the string is that of the caller.
-        if !entries.is_null() || super::errno() != libc::EFAULT || unsafe { !super::again::touch_text(path) }
+        if !entries.is_null() || super::errno() != libc::EFAULT || unsafe { !super::given::touch_text(path) }
         {
             return entries;
         }

@@ -35,6 +35,7 @@
 //! | `vmsplice`, `io_uring_register` of buffers | K | the kernel keeps the pages after the call |
 //! | `/proc/self/mem`, `process_vm_readv`, `process_vm_writev` of this process | K | see `own` |
 //! | `pthread_mutex_init` of a robust mutex | K | the kernel marks it when its owner ends |
+//! | `set_tid_address`, `set_robust_list`, `rseq` | K | the kernel accesses the memory after the call |
 //! | `prctl(PR_SET_VMA)` | L | nothing to do: a name |
 //! | `prctl(PR_SET_SECCOMP)`, `seccomp` | K | all far memory: the layer makes calls that a filter forbids |
 //! | `unshare`, `setns`, if only permitted to a process with one thread | K | as for `mlockall` |
@@ -45,7 +46,7 @@
 //! A library cannot intercept a call that the program makes by the processor's instruction. The layer ends
 //! such a program with a message when a page cannot be mapped for it.
 
-use super::again;
+use super::given::{self, Given};
 use super::map::{madvise, mmap, mprotect, mremap, munmap};
 use crate::next::Next;
 use crate::session::{at_end, count_unmanaged, end_far, heap, is_static, unmanage};
@@ -86,9 +87,11 @@ fn on_range(number: c_long, arguments: [usize; 6]) -> c_int {
     done
 }
 
+/// Makes a system call. It is repeated if the kernel cannot access an argument in far memory: a list or a
+/// result.
 fn call(number: c_long, arguments: [usize; 6]) -> isize {
     // SAFETY: the caller keeps the contract of the system call.
-    unsafe { sys::call(number, arguments) }
+    given::asked(&arguments.map(Given::Any), || unsafe { sys::call(number, arguments) })
 }
 
 macro_rules! on_range {
@@ -126,8 +129,8 @@ on_range! {
 /// The contract of the C library's function, which stores a byte for each page.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn mincore(at: *mut c_void, bytes: usize, there: *mut u8) -> c_int {
-    let given = [again::writes(there, bytes.div_ceil(PIECE))];
-    again::asked(&given, || on_range(libc::SYS_mincore, [at as usize, bytes, there as usize, 0, 0, 0]))
+    let given = [given::writes(there, bytes.div_ceil(PIECE))];
+    given::asked(&given, || on_range(libc::SYS_mincore, [at as usize, bytes, there as usize, 0, 0, 0]))
 }
 
 /// # Safety
@@ -298,9 +301,7 @@ pub(super) unsafe extern "C" fn prctl(what: c_int, a: usize, b: usize, c: usize,
     {
         return 0;
     }
-    // Nearly all pointers are the first argument, and what the kernel reads or writes there is short.
-    let given = [again::writes(ptr::with_exposed_provenance_mut::<u8>(a), again::SOME)];
-    again::asked(&given, || call(libc::SYS_prctl, [what as usize, a, b, c, d, 0]) as c_int)
+    call(libc::SYS_prctl, [what as usize, a, b, c, d, 0]) as c_int
 }
 
 /// Ends the threads of this layer before a call that the kernel refuses to a process with several threads.
@@ -455,6 +456,15 @@ pub(super) unsafe fn by_number(number: c_long, arguments: [usize; 6]) -> Option<
             }
             libc::SYS_ioctl => {
                 before_ioctl(b, c);
+                return None;
+            }
+            // The kernel accesses this memory later: when the thread ends, and while it runs.
+            libc::SYS_set_tid_address => {
+                unmanage(a, size_of::<c_int>());
+                return None;
+            }
+            libc::SYS_set_robust_list | libc::SYS_rseq => {
+                unmanage(a, b);
                 return None;
             }
             _ => return None,

@@ -18,6 +18,7 @@ macro_rules! next_functions {
 }
 
 mod again;
+mod alias;
 mod birth;
 mod block;
 mod bounce;
@@ -25,6 +26,7 @@ mod caller;
 mod checked;
 mod descriptor;
 mod directory;
+mod given;
 mod kernel;
 mod limit;
 mod lock;
@@ -34,7 +36,9 @@ mod number;
 mod once;
 mod own;
 mod queued;
+mod rare;
 mod signal;
+mod spawn;
 mod stack;
 mod stream;
 mod text;
@@ -69,7 +73,9 @@ pub(crate) fn resolve() {
     once::resolve();
     own::resolve();
     queued::resolve();
+    rare::resolve();
     signal::resolve();
+    spawn::resolve();
     stack::resolve();
     stream::resolve();
     text::resolve();

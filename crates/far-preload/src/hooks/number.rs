@@ -1,12 +1,13 @@
 //! System calls by number (`syscall`) with a buffer or a name in far memory. Calls with the arguments of the
 //! C library's functions go to the hooks of these functions: transfers with every mechanism, because of
 //! direct I/O and of the memory of this process (`transfer`, `own`), the others if the kernel does not wait
-//! for far memory (F1). Calls without such a hook are repeated, as in `again`.
+//! for far memory (F1). Results that the kernel delivers once are in ordinary memory. All other calls are
+//! repeated, as in `again`: an argument of unknown kind may be an address (`Given::Any`).
 
-use super::again::{Given, SOME, asked};
-use super::descriptor::LOCK;
-use super::{fail, message, once, own, transfer, wait};
+use super::given::{Given, asked};
+use super::{fail, message, once, own, stack, transfer, wait};
 use crate::session::{is_unserved, serves_system_calls, unmanage};
+use azekura_far::sys;
 use libc::{c_int, c_long, c_uint, c_ulong, off_t, socklen_t};
 use std::ptr;
 
@@ -29,7 +30,8 @@ pub(super) unsafe fn by_number(
             return None;
         }
         let waited = || wait::by_number(number, arguments).map(c_long::from);
-        delivered(number, arguments).or_else(waited).or_else(|| {
+        let once = || Some(kept(number, arguments, results(number)?));
+        delivered(number, arguments).or_else(waited).or_else(once).or_else(|| {
             let given = given(number, arguments)?;
             if number == libc::SYS_futex_waitv {
                 unmanage_words(arguments[0], arguments[1]);
@@ -122,8 +124,11 @@ unsafe fn delivered(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_
                     }
                 }
             }
-            libc::SYS_wait4 => once::wait4(fd, at.cast(), c as c_int, pointer(d).cast()) as isize,
-            libc::SYS_pipe2 => once::pipe2(pointer(a).cast(), b as c_int) as isize,
+            libc::SYS_mq_timedreceive => {
+                transfer::mq_timedreceive(fd, at.cast(), c, pointer(d).cast(), pointer(e).cast())
+            }
+            libc::SYS_msgrcv => transfer::msgrcv(fd, at, c, d as c_long, e as c_int),
+            libc::SYS_sigaltstack => stack::sigaltstack(pointer(a).cast(), at.cast()) as isize,
             libc::SYS_accept => once::accept(fd, at.cast(), pointer(c).cast()) as isize,
             libc::SYS_accept4 => once::accept4(fd, at.cast(), pointer(c).cast(), d as c_int) as isize,
             _ => return None,
@@ -132,59 +137,70 @@ unsafe fn delivered(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_
     Some(done as c_long)
 }
 
-/// Returns the arguments in memory of a call that can be repeated. No memory is allocated, because signal
-/// handlers may make these calls.
-fn given(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<[Given; 3]> {
-    use Given::{Reads, Text, Texts, Writes};
-    const STAT: usize = size_of::<libc::stat>();
-    const EVENT: usize = size_of::<libc::epoll_event>();
-    const NAME: usize = size_of::<libc::sockaddr_storage>();
-    const NONE: Given = Reads(0, 0);
+/// Returns the arguments of a call that can be repeated and has lists of known form.
+fn given(number: c_long, [a, b, c, d, _, _]: [usize; 6]) -> Option<[Given; 3]> {
+    use Given::{Reads, Text, Texts};
     Some(match number {
-        libc::SYS_openat | libc::SYS_faccessat | libc::SYS_mkdirat | libc::SYS_unlinkat => {
-            [Text(b), NONE, NONE]
-        }
-        libc::SYS_openat2 => [Text(b), Reads(c, d), NONE],
-        libc::SYS_renameat | libc::SYS_renameat2 => [Text(b), Text(d), NONE],
-        libc::SYS_newfstatat => [Text(b), Writes(c, STAT), NONE],
-        libc::SYS_fstat => [Writes(b, STAT), NONE, NONE],
-        libc::SYS_statx => [Text(b), Writes(e, size_of::<libc::statx>()), NONE],
-        libc::SYS_readlinkat => [Text(b), Writes(c, d), NONE],
-        libc::SYS_getdents64 => [Writes(b, c.min(1 << 16)), NONE, NONE],
-        libc::SYS_getcwd => [Writes(a, b.min(1 << 16)), NONE, NONE],
         libc::SYS_execve => [Text(a), Texts(b), Texts(c)],
         libc::SYS_execveat => [Text(b), Texts(c), Texts(d)],
-        libc::SYS_memfd_create => [Text(a), NONE, NONE],
-        libc::SYS_clock_gettime | libc::SYS_clock_getres => [Writes(b, 16), NONE, NONE],
-        libc::SYS_fcntl => [Writes(c, LOCK), NONE, NONE],
-        libc::SYS_epoll_ctl => [Reads(d, EVENT), NONE, NONE],
-        libc::SYS_sched_getaffinity => [Writes(c, b), NONE, NONE],
-        libc::SYS_sched_setaffinity => [Reads(c, b), NONE, NONE],
-        libc::SYS_getrusage => [Writes(b, size_of::<libc::rusage>()), NONE, NONE],
-        libc::SYS_uname => [Writes(a, size_of::<libc::utsname>()), NONE, NONE],
-        libc::SYS_sysinfo => [Writes(a, size_of::<libc::sysinfo>()), NONE, NONE],
-        libc::SYS_chdir => [Text(a), NONE, NONE],
-        libc::SYS_statfs => [Text(a), Writes(b, size_of::<libc::statfs>()), NONE],
-        libc::SYS_fstatfs => [Writes(b, size_of::<libc::statfs>()), NONE, NONE],
-        libc::SYS_linkat => [Text(b), Text(d), NONE],
-        libc::SYS_symlinkat => [Text(a), Text(c), NONE],
-        libc::SYS_fchmodat | libc::SYS_fchownat | libc::SYS_inotify_add_watch => [Text(b), NONE, NONE],
-        libc::SYS_utimensat => [Text(b), Reads(c, 32), NONE],
-        libc::SYS_bind | libc::SYS_connect => [Reads(b, c.min(NAME)), NONE, NONE],
-        libc::SYS_getsockname | libc::SYS_getpeername => [Writes(b, NAME), Writes(c, 4), NONE],
-        libc::SYS_setsockopt => [Reads(d, e.min(SOME)), NONE, NONE],
-        libc::SYS_capget | libc::SYS_capset => [Writes(a, 8), Writes(b, 24), NONE],
-        // The C library has no functions for these calls, so programs make them by number.
-        libc::SYS_sched_getattr => [Writes(b, c.min(SOME)), NONE, NONE],
-        libc::SYS_sched_setattr => [Reads(b, 48), NONE, NONE],
-        libc::SYS_perf_event_open => [Reads(a, 112), NONE, NONE],
-        libc::SYS_bpf => [Writes(b, c.min(SOME)), NONE, NONE],
-        libc::SYS_landlock_create_ruleset => [Reads(a, b.min(SOME)), NONE, NONE],
-        libc::SYS_landlock_add_rule => [Reads(c, 16), NONE, NONE],
-        libc::SYS_rt_sigqueueinfo => [Reads(c, size_of::<libc::siginfo_t>()), NONE, NONE],
-        libc::SYS_pidfd_send_signal => [Reads(c, size_of::<libc::siginfo_t>()), NONE, NONE],
-        libc::SYS_rt_tgsigqueueinfo => [Reads(d, size_of::<libc::siginfo_t>()), NONE, NONE],
-        libc::SYS_futex_waitv => [Reads(a, b.min(128) * 24), Reads(d, 16), NONE],
+        libc::SYS_futex_waitv => [Reads(a, b.min(128) * 24), Reads(d, 16), Reads(0, 0)],
         _ => return None,
     })
+}
+
+/// Returns the arguments with results that the kernel delivers once, or that it writes after the call has had
+/// its effect: their indexes, and their sizes in bytes.
+fn results(number: c_long) -> Option<&'static [(usize, usize)]> {
+    const USAGE: usize = size_of::<libc::rusage>();
+    const SIGNAL: usize = size_of::<libc::siginfo_t>();
+    const CLOCK: usize = size_of::<libc::timex>();
+    const QUEUE: usize = size_of::<libc::mq_attr>();
+    Some(match number {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_pipe => &[(0, 8)],
+        libc::SYS_pipe2 => &[(0, 8)],
+        libc::SYS_socketpair => &[(3, 8)],
+        libc::SYS_wait4 => &[(1, 4), (3, USAGE)],
+        libc::SYS_waitid => &[(2, SIGNAL), (4, USAGE)],
+        libc::SYS_sendfile => &[(2, 8)],
+        libc::SYS_splice | libc::SYS_copy_file_range => &[(1, 8), (3, 8)],
+        libc::SYS_rt_sigaction | libc::SYS_setitimer => &[(1, 32), (2, 32)],
+        libc::SYS_timer_settime | libc::SYS_timerfd_settime => &[(2, 32), (3, 32)],
+        libc::SYS_rt_sigtimedwait => &[(0, 8), (1, SIGNAL), (2, 16)],
+        libc::SYS_mq_getsetattr => &[(1, QUEUE), (2, QUEUE)],
+        libc::SYS_adjtimex => &[(0, CLOCK)],
+        libc::SYS_clock_adjtime => &[(1, CLOCK)],
+        _ => return None,
+    })
+}
+
+/// Makes a call with these arguments in ordinary memory, and copies them back if the call succeeds. The
+/// kernel does not change arguments that it only reads.
+///
+/// # Safety
+///
+/// The contract of the system call with this number.
+unsafe fn kept(number: c_long, mut arguments: [usize; 6], results: &[(usize, usize)]) -> c_long {
+    const LARGEST: usize = 256;
+    let mut copies = [[0_u64; LARGEST / size_of::<u64>()]; 3];
+    let given = arguments;
+    for (copy, &(index, bytes)) in copies.iter_mut().zip(results) {
+        assert!(bytes <= LARGEST, "results of {bytes} bytes");
+        if is_unserved(given[index], bytes) {
+            let from = ptr::with_exposed_provenance::<u8>(given[index]);
+            // SAFETY: the caller keeps the contract, and the copy has at least this number of bytes.
+            unsafe { ptr::copy_nonoverlapping(from, copy.as_mut_ptr().cast::<u8>(), bytes) };
+            arguments[index] = copy.as_mut_ptr() as usize;
+        }
+    }
+    // SAFETY: the caller keeps the contract.
+    let done = unsafe { sys::call(number, arguments) };
+    for (copy, &(index, bytes)) in copies.iter().zip(results) {
+        if done != -1 && arguments[index] != given[index] {
+            let to = ptr::with_exposed_provenance_mut::<u8>(given[index]);
+            // SAFETY: as above.
+            unsafe { ptr::copy_nonoverlapping(copy.as_ptr().cast::<u8>(), to, bytes) };
+        }
+    }
+    done as c_long
 }

@@ -3,8 +3,8 @@
 //! lost, so the call cannot be repeated (`again`). The kernel gets ordinary memory, and the calling thread
 //! copies the result.
 
-use super::again::{asked, filled, numbered, reads, writes};
 use super::fail;
+use super::given::{asked, filled, numbered, reads, writes};
 use crate::next::Next;
 use crate::session::is_unserved;
 use libc::{c_char, c_uint, off_t, pid_t, siginfo_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
@@ -61,6 +61,7 @@ macro_rules! once {
             ACCEPT.resolve();
             ACCEPT4.resolve();
             NANOSLEEP.resolve();
+            THRD_SLEEP.resolve();
             CLOCK_NANOSLEEP.resolve();
             GETSOCKOPT.resolve();
             resolve_names();
@@ -118,6 +119,14 @@ once! {
     timer_settime(timer: libc::timer_t, flags: c_int, new: *mut Timer, old: *mut Timer) -> c_int = [new, old];
     mq_setattr(queue: c_int, new: *mut Queue, old: *mut Queue) -> c_int = [new, old];
     adjtimex(time: *mut libc::timex) -> c_int = [time];
+    clock_adjtime(clock: c_int, time: *mut libc::timex) -> c_int = [time];
+    timespec_get(time: *mut timespec, base: c_int) -> c_int = [time];
+    timespec_getres(time: *mut timespec, base: c_int) -> c_int = [time];
+    pthread_timedjoin_np(thread: libc::pthread_t, result: *mut *mut c_void, until: *mut timespec) -> c_int =
+        [until];
+    pthread_clockjoin_np(
+        thread: libc::pthread_t, result: *mut *mut c_void, clock: c_int, until: *mut timespec
+    ) -> c_int = [until];
     sigwaitinfo(set: *mut Signals, signal: *mut siginfo_t) -> c_int = [set, signal];
     sigtimedwait(set: *mut Signals, signal: *mut siginfo_t, time: *mut timespec) -> c_int =
         [set, signal, time];
@@ -128,6 +137,7 @@ type Nap = unsafe extern "C" fn(c_int, c_int, *const timespec, *mut timespec) ->
 type GetOption = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int;
 
 static NANOSLEEP: Next<Sleep> = Next::new(c"nanosleep");
+static THRD_SLEEP: Next<Sleep> = Next::new(c"thrd_sleep");
 static CLOCK_NANOSLEEP: Next<Nap> = Next::new(c"clock_nanosleep");
 static GETSOCKOPT: Next<GetOption> = Next::new(c"getsockopt");
 
@@ -146,6 +156,20 @@ pub(super) unsafe extern "C" fn nanosleep(time: *const timespec, left: *mut time
         let left = kept.pointer();
         let result = asked(&[reads(time, 16)], || NANOSLEEP.get()(time, left));
         kept.give_back();
+        result
+    }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function. The kernel writes the rest of the time after it has waited.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn thrd_sleep(time: *const timespec, left: *mut timespec) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe {
+        let (mut time, mut left) = (Kept::new(time.cast_mut()), Kept::new(left));
+        let result = THRD_SLEEP.get()(time.pointer(), left.pointer());
+        left.give_back();
         result
     }
 }
@@ -288,24 +312,25 @@ unsafe fn named<R>(name: *mut c_char, call: impl FnOnce(*mut c_char) -> R) -> R 
 }
 
 macro_rules! names {
-    ($($name:ident, $next:ident, $symbol:literal $(, $flags:ident)?;)+) => {
+    ($($name:ident, $next:ident, $symbol:literal $(, $flags:ident)*;)+) => {
         $(
-            static $next: Next<unsafe extern "C" fn(*mut c_char $(, names!(@ $flags))?) -> c_int> =
+            static $next: Next<unsafe extern "C" fn(*mut c_char $(, names!(@ $flags))*) -> c_int> =
                 Next::new($symbol);
 
             /// # Safety
             ///
             /// The contract of the C library's function.
             #[unsafe(no_mangle)]
-            pub(super) unsafe extern "C" fn $name(name: *mut c_char $(, $flags: c_int)?) -> c_int {
+            pub(super) unsafe extern "C" fn $name(name: *mut c_char $(, $flags: c_int)*) -> c_int {
                 // SAFETY: the caller keeps the contract of the C function.
-                unsafe { named(name, |name| $next.get()(name $(, $flags)?)) }
+                unsafe { named(name, |name| $next.get()(name $(, $flags)*)) }
             }
         )+
 
         fn resolve_names() {
             $($next.resolve();)+
             MKDTEMP.resolve();
+            MKTEMP.resolve();
         }
     };
     (@ $flags:ident) => { c_int };
@@ -318,9 +343,24 @@ names! {
     mkostemp64, MKOSTEMP64, c"mkostemp64", flags;
     mkstemps, MKSTEMPS, c"mkstemps", suffix;
     mkstemps64, MKSTEMPS64, c"mkstemps64", suffix;
+    mkostemps, MKOSTEMPS, c"mkostemps", suffix, flags;
+    mkostemps64, MKOSTEMPS64, c"mkostemps64", suffix, flags;
 }
 
-static MKDTEMP: Next<unsafe extern "C" fn(*mut c_char) -> *mut c_char> = Next::new(c"mkdtemp");
+type Name = unsafe extern "C" fn(*mut c_char) -> *mut c_char;
+
+static MKDTEMP: Next<Name> = Next::new(c"mkdtemp");
+static MKTEMP: Next<Name> = Next::new(c"mktemp");
+
+/// # Safety
+///
+/// The contract of the C library's function, which makes the name empty if it finds none.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn mktemp(name: *mut c_char) -> *mut c_char {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe { named(name, |name| MKTEMP.get()(name)) };
+    name
+}
 
 /// # Safety
 ///

@@ -5,7 +5,7 @@
 //! An offset in `/proc/self/mem` is an address. Other files have no data at the addresses of far memory, so
 //! the offset decides, and no descriptor is examined.
 
-use super::again::{asked, reads};
+use super::given::{asked, reads};
 use super::kernel::{always, each_part};
 use crate::next::Next;
 use crate::session::{is_unserved, unmanage};

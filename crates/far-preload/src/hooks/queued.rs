@@ -12,6 +12,7 @@
 //! A program with a statically linked liburing makes the system calls by its own instructions. It is refused
 //! before `main` (`session::surroundings`). A library that contains liburing is not recognized.
 
+use super::given::{self, Given};
 use super::kernel::{always, each_part};
 use crate::next::Next;
 use crate::session::{end_far, is_unserved, pins_pages, unmanage};
@@ -26,6 +27,9 @@ const ON_LIST: [u16; 2] = [7, 8];
 const MOST_REQUESTS: usize = 1 << 16;
 /// Size of `struct io_event`.
 const EVENT: usize = 32;
+const SYS_IO_PGETEVENTS: c_long = if cfg!(target_arch = "x86_64") { 333 } else { 292 };
+/// Size of a request of `getaddrinfo_a`, with its reserved words.
+const REQUEST: usize = 64;
 
 /// Passes the requests of `io_submit` and their buffers to the kernel.
 ///
@@ -64,7 +68,7 @@ pub(super) unsafe fn by_number(number: c_long, arguments: [usize; 6]) -> Option<
     match number {
         // SAFETY: the caller keeps this function's contract.
         libc::SYS_io_submit => unsafe { before_submit(count, ptr::with_exposed_provenance(list)) },
-        libc::SYS_io_getevents if !pins_pages() => {
+        libc::SYS_io_getevents | SYS_IO_PGETEVENTS if !pins_pages() => {
             unmanage(events, list.saturating_mul(EVENT));
         }
         libc::SYS_io_uring_setup => before_rings("io_uring_setup"),
@@ -141,7 +145,7 @@ unsafe fn as_libaio(number: c_long, arguments: [usize; 6]) -> c_int {
     // SAFETY: the caller keeps this function's contract.
     let done = unsafe {
         by_number(number, arguments);
-        azekura_far::sys::call(number, arguments) as c_int
+        given::asked(&arguments.map(Given::Any), || azekura_far::sys::call(number, arguments)) as c_int
     };
     let result = if done < 0 { -super::errno() } else { done };
     super::fail(kept);
@@ -173,6 +177,15 @@ pub(super) unsafe extern "C" fn io_getevents(
     unsafe { as_libaio(libc::SYS_io_getevents, arguments) }
 }
 
+/// # Safety
+///
+/// The contract of libaio's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn io_setup(count: c_int, context: *mut c_void) -> c_int {
+    // SAFETY: the caller keeps the contract of the function.
+    unsafe { as_libaio(libc::SYS_io_setup, [count as usize, context as usize, 0, 0, 0, 0]) }
+}
+
 /// Passes the buffer of a request of `aio_read` or `aio_write` to the kernel.
 ///
 /// # Safety
@@ -181,7 +194,46 @@ pub(super) unsafe extern "C" fn io_getevents(
 unsafe fn before_request(request: *const aiocb) {
     // SAFETY: the caller keeps this function's contract.
     if let Some(request) = unsafe { request.as_ref() }.filter(|_| !pins_pages()) {
+        unmanage(ptr::from_ref(request) as usize, size_of::<aiocb>());
         unmanage(request.aio_buf as usize, request.aio_nbytes);
+    }
+}
+
+/// A request of `getaddrinfo_a`: the name, the service, the hints, the result, and the state.
+type NameRequest = [usize; 5];
+
+static GETADDRINFO_A: Next<
+    unsafe extern "C" fn(c_int, *const *mut NameRequest, c_int, *mut c_void) -> c_int,
+> = Next::new(c"getaddrinfo_a");
+
+/// # Safety
+///
+/// The contract of the C library's function. Its threads block all signals, so they cannot access far memory
+/// with the mechanism that uses SIGSEGV.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn getaddrinfo_a(
+    mode: c_int,
+    list: *const *mut NameRequest,
+    count: c_int,
+    event: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe {
+        let count_examined = if list.is_null() { 0 } else { usize::try_from(count).unwrap_or(0) };
+        for i in 0..count_examined {
+            let at = *list.add(i);
+            if let Some(&[name, service, hints, ..]) = at.as_ref() {
+                Given::Text(name).leave();
+                Given::Text(service).leave();
+                given::reads(
+                    ptr::with_exposed_provenance::<libc::addrinfo>(hints),
+                    size_of::<libc::addrinfo>(),
+                )
+                .leave();
+                given::reads(at, REQUEST).leave();
+            }
+        }
+        GETADDRINFO_A.get()(mode, list, count, event)
     }
 }
 
@@ -235,6 +287,9 @@ macro_rules! requests {
         pub(super) fn resolve() {
             $($next.resolve();)+
             $($next_list.resolve();)+
+            GETADDRINFO_A.resolve();
+            AIO_FSYNC.resolve();
+            AIO_FSYNC64.resolve();
         }
     };
 }
@@ -248,6 +303,35 @@ requests! {
         lio_listio, LIO_LISTIO, c"lio_listio";
         lio_listio64, LIO_LISTIO64, c"lio_listio64";
     ]
+}
+
+type OfFile = unsafe extern "C" fn(c_int, *mut aiocb) -> c_int;
+
+static AIO_FSYNC: Next<OfFile> = Next::new(c"aio_fsync");
+static AIO_FSYNC64: Next<OfFile> = Next::new(c"aio_fsync64");
+
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn aio_fsync(how: c_int, request: *mut aiocb) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe {
+        given::reads(request, size_of::<aiocb>()).leave();
+        AIO_FSYNC.get()(how, request)
+    }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn aio_fsync64(how: c_int, request: *mut aiocb) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe {
+        given::reads(request, size_of::<aiocb>()).leave();
+        AIO_FSYNC64.get()(how, request)
+    }
 }
 
 /// Passes a message that the kernel sends from the program's memory to the kernel: a bounce buffer would be

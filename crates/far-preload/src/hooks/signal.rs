@@ -11,6 +11,7 @@ use std::{mem, ptr};
 
 type Set = unsafe extern "C" fn(c_int, *const Action, *mut Action) -> c_int;
 type Mask = unsafe extern "C" fn(c_int, *const sigset_t, *mut sigset_t) -> c_int;
+type Of = unsafe extern "C" fn(c_int) -> c_int;
 type Signal = unsafe extern "C" fn(c_int, usize) -> usize;
 
 static SIGACTION: Next<Set> = Next::new(c"sigaction");
@@ -18,6 +19,11 @@ static SIGPROCMASK: Next<Mask> = Next::new(c"sigprocmask");
 static PTHREAD_SIGMASK: Next<Mask> = Next::new(c"pthread_sigmask");
 static SIGNAL: Next<Signal> = Next::new(c"signal");
 static SYSV_SIGNAL: Next<Signal> = Next::new(c"sysv_signal");
+static SIGSET: Next<Signal> = Next::new(c"sigset");
+static SIGHOLD: Next<Of> = Next::new(c"sighold");
+static SIGIGNORE: Next<Of> = Next::new(c"sigignore");
+static SIGBLOCK: Next<Of> = Next::new(c"sigblock");
+static SIGSETMASK: Next<Of> = Next::new(c"sigsetmask");
 static SIGSUSPEND: Next<unsafe extern "C" fn(*const sigset_t) -> c_int> = Next::new(c"sigsuspend");
 
 /// # Safety
@@ -92,6 +98,64 @@ signal! {
     bsd_signal, SIGNAL, libc::SA_RESTART;
     sysv_signal, SYSV_SIGNAL, libc::SA_RESETHAND | libc::SA_NODEFER;
     __sysv_signal, SYSV_SIGNAL, libc::SA_RESETHAND | libc::SA_NODEFER;
+}
+
+/// Blocks a signal, or sets its handler.
+///
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn sigset(signal: c_int, handler: usize) -> usize {
+    const SIG_HOLD: usize = 2;
+    if signal != libc::SIGSEGV || !signals::are_held() {
+        // SAFETY: the caller keeps the contract of the C function.
+        return unsafe { SIGSET.get()(signal, handler) };
+    }
+    match handler {
+        SIG_HOLD => signals::program_action().map_or(libc::SIG_DFL, |action| action.sa_sigaction),
+        _ => set_handler(handler, 0),
+    }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn sigignore(signal: c_int) -> c_int {
+    if signal == libc::SIGSEGV && signals::are_held() {
+        set_handler(libc::SIG_IGN, 0);
+        return 0;
+    }
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe { SIGIGNORE.get()(signal) }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn sighold(signal: c_int) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    if signal == libc::SIGSEGV && signals::are_held() { 0 } else { unsafe { SIGHOLD.get()(signal) } }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function. The mask has the first signals only.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn sigblock(mask: c_int) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe { SIGBLOCK.get()(without_held(mask as u64) as c_int) }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function. The mask has the first signals only.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn sigsetmask(mask: c_int) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe { SIGSETMASK.get()(without_held(mask as u64) as c_int) }
 }
 
 macro_rules! mask {
@@ -205,5 +269,10 @@ pub(super) fn resolve() {
     SIGNAL.resolve();
     SYSV_SIGNAL.resolve();
     SIGSUSPEND.resolve();
+    SIGSET.resolve();
+    SIGHOLD.resolve();
+    SIGIGNORE.resolve();
+    SIGBLOCK.resolve();
+    SIGSETMASK.resolve();
     signals::set_function(SIGACTION.get());
 }

@@ -1,5 +1,6 @@
 //! Functions of the C library that cannot be repeated after the kernel could not read a string (F1): a child
-//! process of `system` or `popen` has failed, and `freopen` has closed the stream. A string in far memory is
+//! process of `system` or `popen` has failed, `freopen` has closed the stream, `tempnam` has replaced the
+//! directory, and `herror` has written nothing. A string in far memory is
 //! copied to ordinary memory first.
 
 use crate::next::Next;
@@ -12,6 +13,8 @@ type Reopen = unsafe extern "C" fn(Text, Text, *mut FILE) -> *mut FILE;
 
 static SYSTEM: Next<unsafe extern "C" fn(Text) -> c_int> = Next::new(c"system");
 static POPEN: Next<unsafe extern "C" fn(Text, Text) -> *mut FILE> = Next::new(c"popen");
+static TEMPNAM: Next<unsafe extern "C" fn(Text, Text) -> *mut c_char> = Next::new(c"tempnam");
+static HERROR: Next<unsafe extern "C" fn(Text)> = Next::new(c"herror");
 static FREOPEN: Next<Reopen> = Next::new(c"freopen");
 static FREOPEN64: Next<Reopen> = Next::new(c"freopen64");
 
@@ -56,6 +59,24 @@ pub(super) unsafe extern "C" fn popen(command: Text, how: Text) -> *mut FILE {
 ///
 /// The contract of the C library's function.
 #[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn tempnam(directory: Text, prefix: Text) -> *mut c_char {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe { with_ordinary(directory, |directory| TEMPNAM.get()(directory, prefix)) }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn herror(prefix: Text) {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe { with_ordinary(prefix, |prefix| HERROR.get()(prefix)) }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn freopen(path: Text, how: Text, stream: *mut FILE) -> *mut FILE {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe { with_ordinary(path, |path| FREOPEN.get()(path, how, stream)) }
@@ -74,6 +95,8 @@ pub(super) unsafe extern "C" fn freopen64(path: Text, how: Text, stream: *mut FI
 pub(super) fn resolve() {
     SYSTEM.resolve();
     POPEN.resolve();
+    TEMPNAM.resolve();
+    HERROR.resolve();
     FREOPEN.resolve();
     FREOPEN64.resolve();
 }

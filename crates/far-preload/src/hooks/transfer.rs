@@ -346,6 +346,32 @@ pub(super) unsafe extern "C" fn getrandom(at: *mut c_void, bytes: size_t, flags:
     }
 }
 
+static ARC4RANDOM: Next<unsafe extern "C" fn(*mut c_void, size_t)> = Next::new(c"arc4random_buf");
+
+/// # Safety
+///
+/// The contract of the C library's function, which ends the program if the kernel cannot fill the buffer.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn arc4random_buf(at: *mut c_void, bytes: size_t) {
+    // SAFETY: the caller keeps the contract of the C function. The C library fills the bounce buffer.
+    unsafe {
+        if !is_unserved(at as usize, bytes) {
+            return ARC4RANDOM.get()(at, bytes);
+        }
+        let filled = bounced_in(
+            Parts(&one(at, bytes)),
+            || true,
+            |to, n, _| {
+                ARC4RANDOM.get()(to.cast(), n);
+                n.cast_signed()
+            },
+        );
+        if filled.cast_unsigned() != bytes {
+            crate::session::exhausted(bytes);
+        }
+    }
+}
+
 type ReceiveSysV = unsafe extern "C" fn(c_int, *mut c_void, size_t, libc::c_long, c_int) -> ssize_t;
 type ReceivePosix = unsafe extern "C" fn(c_int, *mut c_char, size_t, *mut c_uint, *const timespec) -> ssize_t;
 
@@ -442,4 +468,5 @@ pub(super) fn resolve() {
     PREADV2.resolve();
     PWRITEV2.resolve();
     GETRANDOM.resolve();
+    ARC4RANDOM.resolve();
 }

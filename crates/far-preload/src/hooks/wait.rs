@@ -2,8 +2,8 @@
 //! write them, the time may have passed, or a signal may have ended the wait, so the call must not be
 //! repeated (`again`). The kernel gets ordinary memory, and the calling thread copies the results.
 
-use super::again::{asked, writes};
 use super::bounce::{BOUNCE, Bounce};
+use super::given::{asked, writes};
 use super::once::Kept;
 use super::signal::WaitMask;
 use super::{errno, fail};
