@@ -34,7 +34,7 @@
 //! | [`wire`] | the protocol between clients and memory servers |
 //! | [`replace`] | [`Replacement`]: choice of the victim page; the policies; trace replay without paging |
 //! | [`ffi`] | the C interface: `include/azekura_far.h` |
-//! | `sys` | system calls that bypass the C library |
+//! | `sys`, `poll` | system calls that bypass the C library; waiting for descriptors |
 //! | [`signals_blocked`] | signals of the program, blocked while a thread holds a lock of this layer |
 //! | [`digest`] | the digest that identifies a page's bytes |
 
@@ -54,6 +54,7 @@ pub mod launch;
 pub mod model;
 mod needed;
 mod pager;
+mod poll;
 mod region;
 pub mod replace;
 pub mod server;

@@ -2,7 +2,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `connection` | one memory server: a writer and a reader thread, many requests in flight |
+//! | `connection` | one memory server: a writer and a watcher thread, many requests in flight |
 //! | `spill` | a local file as an additional replica |
 //!
 //! Orders are submitted and returned in *runs*. A run consists of orders of one kind for adjacent pages;
@@ -21,6 +21,7 @@ use crate::digest::Digest;
 pub use connection::ConnectError;
 pub(crate) use connection::{Connection, ConnectionOptions};
 pub(crate) use spill::Spill;
+use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
 
 /// Kind of a request to a replica.
@@ -59,7 +60,8 @@ impl Order {
     }
 }
 
-/// Receiver of the results of replicas. The threads of a replica call it without holding a lock.
+/// Receiver of the results of replicas. It is called by a thread that holds no lock except the one with which
+/// a replica receives, and `receive` is not called under the locks of the receiver.
 pub(crate) trait Sink: Send + Sync {
     /// Returns a run, or a part of one. `refused` is the reason if the replica refused the pages but is still
     /// usable.
@@ -82,6 +84,14 @@ pub(crate) trait Replica: Send + Sync {
     fn reserve(&self, _bytes: u64) -> Result<(), String> {
         Ok(())
     }
+    /// Returns the descriptor of the stream on which replies arrive now. From the first call on, the caller
+    /// waits for the descriptor, and calls `receive` when it is ready. `None` if the replica has no stream
+    /// now, or returns its orders without the caller. When a new stream is usable, `resumed` is called.
+    fn stream(&self) -> Option<RawFd> {
+        None
+    }
+    /// Receives replies without blocking, and returns their orders. Called without holding a lock.
+    fn receive(&self) {}
     /// Returns `true` if the replica is lost or closed and accepts no more orders. The state changes before
     /// `lost` is called.
     fn is_closed(&self) -> bool;

@@ -28,11 +28,13 @@ pub mod signals;
 pub(crate) mod sigsegv;
 pub(crate) mod userfault;
 
+use crate::poll;
 use crate::replace::Access;
 use page_set::PageSet;
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::os::fd::RawFd;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -154,8 +156,8 @@ pub(crate) enum Frame {
     Empty,
 }
 
-/// A mechanism in use for one region; see the [module](self). Only `next_fault` and `stop` may be called
-/// while another thread makes a call.
+/// A mechanism in use for one region; see the [module](self). Only `next_fault`, `stop` and
+/// `interrupt` may be called while another thread makes a call.
 pub(crate) trait Backend: Send + Sync {
     fn mechanism(&self) -> Mechanism;
     /// Returns the address of the region's first byte.
@@ -219,10 +221,14 @@ pub(crate) trait Backend: Send + Sync {
     fn empty(&self, frame: u32);
     /// Wakes the threads that wait for these pages.
     fn wake(&self, pages: Range<u32>);
-    /// Waits for a fault. Returns [`Event::Stopped`] after `stop`, and [`Event::Nothing`] after a timeout.
-    fn next_fault(&self, within: Option<Duration>) -> io::Result<Event>;
+    /// Waits for a fault, or until one of these streams is ready: then its `revents` are not 0. Returns
+    /// [`Event::Stopped`] after `stop`. Returns [`Event::Nothing`] after a timeout, after `interrupt`, and if
+    /// only streams are ready.
+    fn next_fault(&self, within: Option<Duration>, streams: &mut [libc::pollfd]) -> io::Result<Event>;
     /// Ends `next_fault` permanently.
     fn stop(&self);
+    /// Ends the present or the next wait of `next_fault`.
+    fn interrupt(&self) {}
     /// Prepares for `fork`: the child process gets a copy of the region and the frames. No other call is made
     /// until `after_fork`.
     fn before_fork(&self) -> io::Result<()> {
@@ -269,6 +275,24 @@ fn bytes_present(pages: Range<u32>, address: &impl Fn(u32) -> *mut u8, page_byte
     let middle = pages.start + (pages.end - pages.start) / 2;
     bytes_present(pages.start..middle, address, page_bytes)
         + bytes_present(middle..pages.end, address, page_bytes)
+}
+
+/// Waits until one of the backend's descriptors or streams is ready. Returns which of the backend's
+/// descriptors are ready; none after a timeout.
+fn wait<const N: usize>(
+    own: [RawFd; N],
+    streams: &mut [libc::pollfd],
+    within: Option<Duration>,
+) -> io::Result<[bool; N]> {
+    let mut polled: Vec<libc::pollfd> = own.into_iter().map(poll::readable).collect();
+    polled.extend_from_slice(streams);
+    poll::wait(&mut polled, within)?;
+    let (own, others) = polled.split_at(N);
+    streams.copy_from_slice(others);
+    if own.iter().any(|polled| polled.revents & libc::POLLNVAL != 0) {
+        return Err(io::Error::from_raw_os_error(libc::EBADF)); // the program closed it by a raw system call
+    }
+    Ok(std::array::from_fn(|i| own[i].revents != 0))
 }
 
 /// Result of `next_fault`.

@@ -22,8 +22,7 @@ use super::arena::{Mapping, Notifier, notify};
 use super::page_set::PageSet;
 use super::requests::Requests;
 use super::signals;
-use super::userfault::wait;
-use super::{Allow, Backend, Event, Fault, Frame, Mechanism, Run};
+use super::{Allow, Backend, Event, Fault, Frame, Mechanism, Run, wait};
 use crate::descriptors::Hidden;
 use crate::replace::Access;
 use crate::sys;
@@ -329,25 +328,36 @@ impl Backend for SigsegvBackend {
         TABLE.finish(self.region, |address| pages.contains(&(address - start)));
     }
 
-    fn next_fault(&self, within: Option<Duration>) -> io::Result<Event> {
+    fn next_fault(&self, within: Option<Duration>, streams: &mut [libc::pollfd]) -> io::Result<Event> {
         loop {
             if self.stopped.load(Relaxed) {
                 return Ok(Event::Stopped);
             }
-            if let Some((address, access)) = TABLE.take(self.region) {
+            let taken = TABLE.take(self.region);
+            // If a fault is there, too: faults do not keep the pager from replies.
+            let within = if taken.is_some() { Some(Duration::ZERO) } else { within };
+            let [notified] = wait([self.notifier.fd()], streams, within)?;
+            if let Some((address, access)) = taken {
                 let offset = address - self.seen.at() as usize;
                 #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
                 return Ok(Event::Fault(Fault { page: (offset / self.page_bytes) as u32, access }));
             }
-            if !wait(&[self.notifier.fd()], within)? {
+            if !notified {
                 return Ok(Event::Nothing);
             }
-            self.notifier.reset(); // the loop then checks the table again (REQUEST-3)
+            self.notifier.reset(); // the next loop checks the table again (REQUEST-3)
+            if streams.iter().any(|stream| stream.revents != 0) {
+                return Ok(Event::Nothing);
+            }
         }
     }
 
     fn stop(&self) {
         self.stopped.store(true, Relaxed);
+        self.notifier.notify();
+    }
+
+    fn interrupt(&self) {
         self.notifier.notify();
     }
 }

@@ -33,7 +33,7 @@ use super::abi::{self, Userfault};
 use super::arena::{Mapping, Notifier, advise, close, missing, reopen};
 use super::page_set::PageSet;
 use super::places::Places;
-use super::{Allow, Backend, Event, Fault, Frame, Mechanism, Run, is_held};
+use super::{Allow, Backend, Event, Fault, Frame, Mechanism, Run, is_held, wait};
 use crate::adopt;
 use crate::replace::Access;
 use std::io;
@@ -366,24 +366,28 @@ impl Backend for UserfaultBackend {
         }
     }
 
-    fn next_fault(&self, within: Option<Duration>) -> io::Result<Event> {
+    fn next_fault(&self, within: Option<Duration>, streams: &mut [libc::pollfd]) -> io::Result<Event> {
         loop {
             // Relaxed: the flag publishes no other data. The notification makes the pager read it.
             if self.stopped.load(Relaxed) {
                 return Ok(Event::Stopped);
             }
-            if let Some(message) = self.uffd.read()? {
-                if message.event != abi::EVENT_PAGEFAULT {
-                    continue;
-                }
+            // Each call waits once, also if a fault is there: faults do not keep the pager from replies.
+            let [fault, notified] = wait([self.uffd.fd(), self.notifier.fd()], streams, within)?;
+            if notified {
+                self.notifier.reset();
+            }
+            let message = if fault { self.uffd.read()? } else { None };
+            if let Some(message) = message
+                && message.event == abi::EVENT_PAGEFAULT
+                // Otherwise the address is outside of far memory.
+                && let Some(page) = self.region.page_of(message.address as usize)
+            {
                 let wrote = message.flags & (abi::PAGEFAULT_WRITE | abi::PAGEFAULT_WP) != 0;
                 let access = if wrote { Access::Write } else { Access::Read };
-                let Some(page) = self.region.page_of(message.address as usize) else {
-                    continue; // the address is outside of far memory
-                };
                 return Ok(Event::Fault(Fault { page, access }));
             }
-            if !wait(&[self.uffd.fd(), self.notifier.fd()], within)? {
+            if !fault {
                 return Ok(Event::Nothing);
             }
         }
@@ -391,6 +395,10 @@ impl Backend for UserfaultBackend {
 
     fn stop(&self) {
         self.stopped.store(true, Relaxed); // Relaxed: read after the notification
+        self.notifier.notify();
+    }
+
+    fn interrupt(&self) {
         self.notifier.notify();
     }
 
@@ -441,22 +449,6 @@ impl Backend for UserfaultBackend {
         let _ = self.region.close();
         let _ = self.frames.advise(libc::MADV_DONTNEED);
     }
-}
-
-/// Waits until one of the descriptors becomes readable. Returns `false` after a timeout.
-pub(super) fn wait<const N: usize>(fds: &[i32; N], within: Option<Duration>) -> io::Result<bool> {
-    let mut polled = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-    let timeout = within.map_or(-1, |within| i32::try_from(within.as_millis()).unwrap_or(i32::MAX).max(1));
-    // SAFETY: the length is that of the array.
-    let ready = unsafe { libc::poll(polled.as_mut_ptr(), N as libc::nfds_t, timeout) };
-    if ready < 0 {
-        let error = io::Error::last_os_error();
-        return if error.kind() == io::ErrorKind::Interrupted { Ok(true) } else { Err(error) };
-    }
-    if polled.iter().any(|polled| polled.revents & libc::POLLNVAL != 0) {
-        return Err(io::Error::from_raw_os_error(libc::EBADF)); // the program closed it by a raw system call
-    }
-    Ok(ready > 0)
 }
 
 #[cfg(all(test, not(loom)))]

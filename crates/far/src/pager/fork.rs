@@ -18,6 +18,7 @@ use crate::signals_blocked::SignalsBlocked;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
 /// A pager that is stopped while a child process is made.
@@ -97,6 +98,7 @@ impl Frozen<'_> {
             servers: OnceLock::new(),
             threads: Mutex::default(),
             reserved: Mutex::default(), // the sessions of the child have their own reservations
+            changed: AtomicBool::new(false),
         });
         let mut core = child.lock();
         let sink = child.sink();

@@ -65,7 +65,9 @@ impl Pager {
                 continue;
             };
             let connection = Arc::new(connection);
-            if !self.lock().regained(index, connection.clone()) {
+            if self.lock().regained(index, connection.clone()) {
+                self.streams_changed();
+            } else {
                 crate::client::Replica::close(&*connection);
             }
         }

@@ -1,8 +1,9 @@
 //! The pager: handles page faults, pages out to replicas, and pages in.
 //!
-//! One mutex protects the state of all pages. It is acquired by the fault thread, by the replicas' threads
-//! when a page was sent or received, by the maintenance thread, and by the program's threads when they free
-//! memory. No thread touches the region while it holds the mutex, so no thread can wait for itself.
+//! One mutex protects the state of all pages. It is acquired by the fault thread, which also receives the
+//! replies of the servers, by the replicas' threads, by the maintenance thread, and by the program's threads
+//! when they free memory. No thread touches the region while it holds the mutex, so no thread can wait for
+//! itself.
 //!
 //! | module | content |
 //! |---|---|
@@ -42,6 +43,7 @@ use crate::client::{Order, Replica, Sink, Verb};
 use crate::error::{Loss, ReserveError};
 use crate::fault::{Backend, Event};
 use crate::needed;
+use crate::poll;
 use crate::signals_blocked::SignalsBlocked;
 use crate::stats::{FarStats, MoreMemory};
 use core::Core;
@@ -51,6 +53,10 @@ use core::replicas::LiveServers;
 pub(crate) use core::slack::least as least_slack;
 pub(crate) use fork::Frozen;
 pub(crate) use maintenance::Server;
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -70,6 +76,8 @@ pub(crate) struct Pager {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Bytes of pages for which the servers have reserved memory.
     reserved: Mutex<u64>,
+    /// Set if the replicas or their streams have changed since the fault thread read them.
+    changed: AtomicBool,
 }
 
 /// Divisor of the requested size: a reservation requests this part in addition, so that few allocations wait
@@ -88,6 +96,7 @@ impl Pager {
             servers: OnceLock::new(),
             threads: Mutex::default(),
             reserved: Mutex::default(),
+            changed: AtomicBool::new(false),
         })
     }
 
@@ -147,16 +156,38 @@ impl Pager {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the fault thread.
+    /// Runs the fault thread, which handles faults and receives the servers' replies. A miss takes one thread
+    /// less than with a thread for replies.
     fn answer(&self) {
+        let mut replicas = self.lock().replicas();
+        let mut streams: Vec<libc::pollfd> = Vec::new();
         loop {
-            match self.backend.next_fault(Some(CHECK_INTERVAL)) {
+            streams.clear();
+            streams.extend(replicas.iter().map(|replica| poll::readable(replica.stream().unwrap_or(-1))));
+            let event = self.backend.next_fault(Some(CHECK_INTERVAL), &mut streams);
+            for (stream, replica) in streams.iter().zip(&replicas) {
+                if stream.revents != 0 {
+                    replica.receive();
+                }
+            }
+            match event {
                 Ok(Event::Fault(fault)) => self.lock().answer(fault),
                 Ok(Event::Nothing) => {}
                 Ok(Event::Stopped) => return,
                 Err(error) => self.lock().stop_program(&Loss::Faults { source: error }),
             }
+            // Acquire: pairs with Release in `streams_changed`. Relaxed: a hint; after `interrupt` this thread
+            // looks again.
+            if self.changed.load(Relaxed) && self.changed.swap(false, Acquire) {
+                replicas = self.lock().replicas();
+            }
         }
+    }
+
+    /// Makes the fault thread wait for the streams of the present replicas.
+    fn streams_changed(&self) {
+        self.changed.store(true, Release); // pairs with Acquire in `answer`
+        self.backend.interrupt();
     }
 
     /// Measures the cost of a fault without the time of its handler, for policies that use this cost. No
@@ -277,6 +308,7 @@ impl Sink for Pager {
 
     fn resumed(&self, replica: usize) {
         self.lock().replica_resumed(replica);
+        self.streams_changed();
     }
 
     fn lost(&self, replica: usize, why: String, orders: Vec<Order>) {

@@ -1,17 +1,17 @@
 //! The time for which a server has been silent, not counting the time for which this process was stopped.
 //!
 //! A process that is stopped (Ctrl-Z, a debugger, a paused virtual machine) reads nothing while the clock
-//! advances. When it continues, every server would appear to have been silent for hours. So the reader
+//! advances. When it continues, every server would appear to have been silent for hours. So the watcher
 //! records the time of each of its checks, of which there are several per `stall`. If the interval since the
 //! last check is too long, the process was stopped, and the time of silence starts again. The same applies if
-//! the machine is so busy that the reader does not run: this is no reason to give up a server.
+//! the machine is so busy that the watcher does not run: this is no reason to give up a server.
 
 use std::time::{Duration, Instant};
 
-/// Times of the reader's checks; see the [module](self).
+/// Times of the watcher's checks; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Attention {
-    /// Time of the reader's last check.
+    /// Time of the watcher's last check.
     looked: Instant,
     /// Start of the current sequence of checks without a long gap.
     since: Instant,
@@ -20,13 +20,13 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    /// Creates the state for a reader that checks at least four times per `stall`.
+    /// Creates the state for a watcher that checks at least four times per `stall`.
     pub(super) fn new(stall: Duration) -> Self {
         let now = Instant::now();
         Self { looked: now, since: now, most: stall.mul_f32(0.75) }
     }
 
-    /// Records a check by the reader.
+    /// Records a check by the watcher.
     pub(super) fn looks(&mut self, now: Instant) {
         if now.saturating_duration_since(self.looked) > self.most {
             self.since = now;
@@ -34,7 +34,7 @@ impl Attention {
         self.looked = now;
     }
 
-    /// Returns the time from `due` until the reader's last check, not counting the time before a stop.
+    /// Returns the time from `due` until the watcher's last check, not counting the time before a stop.
     pub(super) fn waited(&self, due: Instant) -> Duration {
         self.looked.saturating_duration_since(due.max(self.since))
     }

@@ -145,7 +145,6 @@ fn begin(
     let Opened { session, .. } = opened(&mut stream)
         .map_err(failed)?
         .map_err(|why| ConnectError::Refused { server: server.into(), why })?;
-    stream.set_read_timeout(Some(options.check_interval())).map_err(failed)?;
     Ok(OpenedSession { stream: Hidden::new(stream), session })
 }
 

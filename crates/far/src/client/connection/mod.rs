@@ -1,4 +1,4 @@
-//! The connection to one memory server: a writer and a reader thread, many requests in flight. Orders are
+//! The connection to one memory server: a writer and a watcher thread, many requests in flight. Orders are
 //! submitted in runs, and each order is returned exactly once (KEEPER-2).
 //!
 //! | module | content |
@@ -6,16 +6,17 @@
 //! | `attention` | time of silence of a server, not counting stops of this process |
 //! | `handshake` | opening and resuming a session over a connection |
 //! | `queues` | requests to send, and requests without a reply |
-//! | `reader` | the thread that reads replies and detects a lost server |
+//! | `replies` | replies: received, checked, returned |
+//! | `watcher` | the thread that detects a lost server |
 //!
 //! `submit` appends a run of orders to one of two queues. Pages for which a thread waits are sent before
 //! pages that are paged out. The writer sends while the number of requests without a reply is below a limit.
-//! The reader finds the run by the tag of the reply and receives directly into the frames of the run. If no
-//! other thread is sending, a thread that needs a page sends the request itself: waking the writer would take
-//! as long as the request.
+//! Replies are received directly into the frames of the run, by the thread that waits for the stream: the
+//! fault thread of a region (`Replica::stream`), otherwise the watcher. If no other thread is sending, a
+//! thread that needs a page sends the request itself: waking the writer would take as long as the request.
 //!
-//! A broken *stream* is not a lost server: the reader resumes the session over another stream and repeats the
-//! requests without a reply (QUEUE-2). The server is lost only if that fails.
+//! A broken *stream* is not a lost server: the watcher resumes the session over another stream and repeats
+//! the requests without a reply (QUEUE-2). The server is lost only if that fails.
 //!
 //! | the stream | action |
 //! |---|---|
@@ -23,13 +24,15 @@
 //! | silent for `stall` | lost; without another replica (`alone`) another stream, tried for `stall` |
 //! | sends an invalid reply | the server is lost |
 //!
-//! The reader of a lost server closes the stream and waits until the writer has ended. After that no thread
-//! reads a frame any more (KEEPER-2), and the reader returns all orders.
+//! The watcher of a lost server closes the stream and waits until the writer has ended and no thread
+//! receives (RECEIVE-1). After that no thread accesses a frame any more (KEEPER-2), and the watcher returns
+//! all orders.
 
 mod attention;
 mod handshake;
 mod queues;
-mod reader;
+mod replies;
+mod watcher;
 
 use super::{Order, Replica, Sink};
 use crate::descriptors::{self, Hidden};
@@ -39,10 +42,11 @@ pub use handshake::ConnectError;
 pub(crate) use handshake::ConnectionOptions;
 use handshake::OpenedSession;
 use queues::{Queues, Rest, Source};
+use replies::Reading;
 use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
@@ -52,15 +56,39 @@ struct Shared {
     peer: SocketAddr,
     /// Options for the connection of a child process, which copies the pages of this session.
     options: ConnectionOptions,
-    /// Current stream of the session.
-    stream: Mutex<Arc<Hidden<TcpStream>>>,
-    /// Descriptor of the stream. A child process uses it, because the mutex of `stream` may stay locked
+    /// The session's current stream, and the reply that is being received.
+    reading: Mutex<Reading>,
+    /// Notified when the watcher is to look at `reading`: its stream has ended.
+    wakes: Condvar,
+    /// Set when a thread other than the watcher waits for the stream.
+    is_polled: AtomicBool,
+    /// Descriptor of the stream while replies may arrive; -1 after its end.
+    polled: AtomicI32,
+    /// Descriptor of the stream. A child process uses it, because the mutex of `reading` may stay locked
     /// there.
     descriptor: AtomicI32,
     queues: Mutex<Queues>,
     /// Notified when a request was queued, a reply was received, or the connection was closed.
     moved: Condvar,
     sink: Weak<dyn Sink>,
+}
+
+/// Reason for the end of a stream.
+#[derive(Debug)]
+enum End {
+    /// The stream ended or failed.
+    Broken(String),
+    /// The server does not reply.
+    Silent(String),
+    /// The server sent a reply that matches no request.
+    ProtocolViolation(String),
+}
+
+impl End {
+    fn why(self) -> String {
+        let (Self::Broken(why) | Self::Silent(why) | Self::ProtocolViolation(why)) = self;
+        why
+    }
 }
 
 /// Next message of the writer.
@@ -73,7 +101,7 @@ enum Next {
 /// A memory server that stores pages.
 pub(crate) struct Connection {
     shared: Arc<Shared>,
-    reader: Mutex<Option<JoinHandle<()>>>,
+    watcher: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Connection {
@@ -104,16 +132,19 @@ impl Connection {
             peer,
             options: ConnectionOptions { like: session, ..options.clone() },
             descriptor: AtomicI32::new(stream.as_raw_fd()),
-            stream: Mutex::new(Arc::clone(&stream)),
+            reading: Mutex::new(Reading::new(Arc::clone(&stream))),
+            wakes: Condvar::new(),
+            is_polled: AtomicBool::new(false),
+            polled: AtomicI32::new(stream.as_raw_fd()),
             queues: Mutex::default(),
             moved: Condvar::new(),
             sink,
         });
         let writer = shared.writer(&stream).map_err(failed)?;
-        let reading = Arc::clone(&shared);
-        let reader = needed::spawn("far-reader", move || reading.read_until_lost(stream, writer));
-        let reader = reader.map_err(failed)?;
-        Ok(Self { shared, reader: Mutex::new(Some(reader)) })
+        let watching = Arc::clone(&shared);
+        let watcher = needed::spawn("far-watcher", move || watching.watch_until_lost(stream, writer));
+        let watcher = watcher.map_err(failed)?;
+        Ok(Self { shared, watcher: Mutex::new(Some(watcher)) })
     }
 }
 
@@ -155,6 +186,18 @@ impl Replica for Connection {
         queues.reserved.take().unwrap_or_else(|| Err("the connection is lost".into()))
     }
 
+    fn stream(&self) -> Option<RawFd> {
+        let Shared { is_polled, polled, .. } = &*self.shared;
+        // Relaxed for both: a hint for the watcher, and a number. A descriptor that was just closed is ready
+        // or not, and then `receive` finds nothing.
+        is_polled.store(true, Relaxed);
+        Some(polled.load(Relaxed)).filter(|&stream| stream >= 0)
+    }
+
+    fn receive(&self) {
+        self.shared.receive(&mut self.shared.reading());
+    }
+
     fn is_closed(&self) -> bool {
         self.shared.lock().closed
     }
@@ -183,11 +226,11 @@ impl Replica for Connection {
 
     fn close(&self) {
         self.shared.leave();
-        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(reader) = reader
-            && reader.thread().id() != thread::current().id()
+        let watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(watcher) = watcher
+            && watcher.thread().id() != thread::current().id()
         {
-            let _ = reader.join();
+            let _ = watcher.join();
         }
     }
 }
@@ -205,10 +248,13 @@ impl Shared {
         self.moved.notify_all();
     }
 
-    /// Replaces the session's stream.
+    /// Replaces the session's stream, and queues the requests in an unknown state again.
     fn go_on_with(&self, stream: &Arc<Hidden<TcpStream>>) {
+        let mut reading = self.reading();
         self.descriptor.store(stream.as_raw_fd(), Relaxed); // Relaxed: a child has one thread
-        *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(stream);
+        *reading = Reading::new(Arc::clone(stream));
+        self.lock().again();
+        self.polled.store(stream.as_raw_fd(), Relaxed); // Relaxed: as in `receive`
     }
 
     /// Starts the writer thread of a stream.
@@ -255,10 +301,13 @@ impl Shared {
                 break;
             }
         }
-        // The reader determines the reason.
+        // The watcher determines the reason.
         let _ = stream.shutdown(Shutdown::Both);
         self.lock().writing = None;
         self.moved.notify_all();
+        // The watcher reads the stream again before it waits.
+        drop(self.reading());
+        self.wakes.notify_all();
     }
 
     /// Waits for the next bytes to send. Returns `None` when nothing more is to be sent over this stream.

@@ -1,7 +1,8 @@
 //! Requests to a memory server: requests to send, and requests without a reply.
 //!
-//! - **QUEUE-1** A server executes requests in the order of their tags. So a reply means that every request
-//!   with a smaller tag was executed. The state of the other requests is unknown.
+//! - **QUEUE-1** A server executes requests in the order of their tags, and replies in this order. So a reply
+//!   means that every request with a smaller tag was executed, and no reply to one of them arrives later. The
+//!   state of the other requests is unknown.
 //! - **QUEUE-2** Requests in an unknown state are sent again over a new stream ([`again`](Queues::again)),
 //!   puts and frees in their order. Each request contains the final state, not a change, so executing it
 //!   twice is harmless. A get of a page is never in flight together with a put or a free of the page.
@@ -32,7 +33,7 @@ pub(super) struct Queues {
     pub(super) writing: Option<u64>,
     /// The part of that request that the stream did not accept without blocking (QUEUE-3).
     rest: Option<Rest>,
-    /// Set while the reader waits until that request is sent.
+    /// Set while a thread with the reply to that request waits until it is sent.
     pub(super) awaited: bool,
     /// Set when the stream is broken: the writer ends.
     pub(super) cut: bool,
@@ -62,6 +63,7 @@ pub(super) struct Pending {
 }
 
 /// A piece of a payload: its first byte and its length.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Source(pub(super) *const u8, pub(super) usize);
 
 /// The unsent part of a request's header.
@@ -157,9 +159,21 @@ impl Queues {
         self.pending.len() < WINDOW && !(self.urgent.is_empty() && self.bulk.is_empty())
     }
 
-    /// Removes and returns the request that a reply with this tag answers.
+    /// Returns the frames of the oldest request without a reply if it is a get. The next reply contains their
+    /// bytes (QUEUE-1).
+    pub(super) fn expected(&self) -> Vec<Source> {
+        let oldest = self.pending.values().next().map(|pending| &pending.run[..]);
+        match oldest {
+            Some(run @ [Order { verb: Verb::Get, .. }, ..]) => sources(run),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Removes and returns the request that a reply with this tag answers. `None` if it is not the oldest
+    /// request without a reply (QUEUE-1).
     pub(super) fn answered(&mut self, tag: u64) -> Option<Pending> {
-        let pending = self.pending.remove(&tag)?;
+        let oldest = self.pending.first_entry().filter(|oldest| *oldest.key() == tag)?;
+        let pending = oldest.remove();
         while self.freed.front().is_some_and(|&(freed, _)| freed < tag) {
             self.freed.pop_front();
         }
@@ -227,7 +241,7 @@ fn head(kind: Kind, tag: u64, run: &[Order]) -> Header {
 }
 
 /// Returns the pieces of the payload of a run. Adjacent frames form one piece.
-fn sources(run: &[Order]) -> Vec<Source> {
+pub(super) fn sources(run: &[Order]) -> Vec<Source> {
     let mut sources: Vec<Source> = Vec::new();
     for order in run {
         match sources.last_mut() {
@@ -261,22 +275,26 @@ mod tests {
         queues.take(order(Verb::Get, 4));
         let first = sent(&mut queues);
         assert_eq!(first[..3], [(Kind::Get, 5), (Kind::Get, 4), (Kind::Free, 9)]);
+        assert!(queues.answered(3).is_none(), "replies arrive in the order of the requests");
         // The reply to the put of page 1 (tag 3) means that the free before it was executed. The state of the
         // free after it is unknown.
-        assert_eq!(queues.answered(3).unwrap().run[0].page, 1);
+        let pages = [0, 1, 3].map(|tag| queues.answered(tag).unwrap().run[0].page);
+        assert_eq!(pages, [5, 4, 1]);
         assert!(queues.answered(3).is_none());
+        [6, 3].into_iter().for_each(|page| queues.take(order(Verb::Get, page)));
+        assert_eq!(sent(&mut queues), [(Kind::Get, 6), (Kind::Get, 3)]);
         queues.take(order(Verb::Put, 7));
         queues.take(order(Verb::Get, 8));
         queues.again();
         let again =
-            [(Kind::Get, 5), (Kind::Get, 4), (Kind::Get, 8), (Kind::Free, 2), (Kind::Put, 2), (Kind::Put, 7)];
+            [(Kind::Get, 6), (Kind::Get, 3), (Kind::Get, 8), (Kind::Free, 2), (Kind::Put, 2), (Kind::Put, 7)];
         assert_eq!(sent(&mut queues), again);
         queues.ping();
         assert_eq!(sent(&mut queues), [(Kind::Ping, 0)]);
         queues.again();
         assert_eq!(sent(&mut queues), again, "nobody waits for a ping");
         let pages: Vec<u32> = queues.give_back().iter().map(|order| order.page).collect();
-        assert_eq!(pages, [5, 4, 8, 2, 7]);
+        assert_eq!(pages, [6, 3, 8, 2, 7]);
     }
 
     #[test]
@@ -342,11 +360,38 @@ mod tests {
     }
 
     #[test]
+    fn the_next_reply_is_expected_in_the_frames_of_the_oldest_request() {
+        let mut queues = Queues::default();
+        let mut frames = [[0_u8; 8]; 4];
+        let at = frames.each_mut().map(|frame| frame.as_mut_ptr());
+        let get = |frames: &[usize]| {
+            let order = |&frame: &usize| Order { at: at[frame], bytes: 8, ..order(Verb::Get, 5).remove(0) };
+            frames.iter().map(order).collect::<Vec<_>>()
+        };
+        let expected = |queues: &Queues| -> Vec<(Option<usize>, usize)> {
+            let number = |from: *const u8| at.iter().position(|&at| at.cast_const() == from);
+            queues.expected().into_iter().map(|Source(from, bytes)| (number(from), bytes)).collect()
+        };
+        let none = Vec::new();
+        assert_eq!(expected(&queues), none);
+        queues.take(get(&[0, 1, 3]));
+        assert_eq!(expected(&queues), none, "it was not sent");
+        queues.take(order(Verb::Put, 1));
+        queues.take(get(&[2]));
+        assert_eq!(sent(&mut queues).len(), 3);
+        assert_eq!(expected(&queues), [(Some(0), 16), (Some(3), 8)]);
+        queues.answered(0).unwrap();
+        assert_eq!(expected(&queues), [(Some(2), 8)]);
+        queues.answered(1).unwrap();
+        assert_eq!(expected(&queues), none, "the reply to a put has no pages");
+    }
+
+    #[test]
     fn the_window_is_open_again_when_a_request_is_answered() {
         let mut queues = Queues::default();
         (0..100).for_each(|page| queues.take(order(Verb::Get, page)));
         assert_eq!(sent(&mut queues).len(), WINDOW);
-        queues.answered(7).unwrap();
+        queues.answered(0).unwrap();
         assert_eq!(sent(&mut queues), [(Kind::Get, WINDOW as u64)]);
     }
 }

@@ -218,6 +218,10 @@ impl Core {
         self.servers = servers;
     }
 
+    pub(super) fn replicas(&self) -> Vec<Arc<dyn Replica>> {
+        self.replicas.clone()
+    }
+
     pub(super) fn end(&mut self) -> Vec<Arc<dyn Replica>> {
         self.closing = true;
         std::mem::take(&mut self.replicas)

@@ -351,7 +351,7 @@ impl Backend for Machine {
         }
     }
 
-    fn next_fault(&self, _: Option<Duration>) -> io::Result<Event> {
+    fn next_fault(&self, _: Option<Duration>, _: &mut [libc::pollfd]) -> io::Result<Event> {
         Ok(Event::Stopped)
     }
 
