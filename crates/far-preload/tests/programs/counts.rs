@@ -5,8 +5,9 @@ use std::process::Command;
 
 use crate::support::{compiled, launch, mechanisms, run, server};
 
-/// Measured on two processors: 4.5 to 4.8 context switches of the program's process per miss, 2.0 messages,
-/// and 2.2 pages. A miss stores one changed page and fetches another.
+/// Measured on two processors: 1.9 to 2.2 context switches of the program's process per miss, 2.0 messages,
+/// and 2.2 pages. A miss stores one changed page and fetches another. The program sleeps once, and the fault
+/// thread at most three times: for the fault and for two replies.
 #[test]
 fn a_random_miss_takes_few_context_switches_messages_and_pages() {
     let directory = tempfile::tempdir().unwrap();
@@ -27,7 +28,7 @@ fn a_random_miss_takes_few_context_switches_messages_and_pages() {
         let messages = count("fetch_requests") + count("store_requests");
         let pages = count("swap_ins") + count("prefetches") + count("swap_outs");
         assert!(misses > 4000, "{mechanism}: {line}");
-        assert!(switches < 8 * misses, "{mechanism}: {switches} context switches, {misses} misses");
+        assert!(switches < 4 * misses, "{mechanism}: {switches} context switches, {misses} misses");
         assert!(2 * messages < 5 * misses, "{mechanism}: {messages} messages, {misses} misses");
         assert!(pages < 3 * misses, "{mechanism}: {pages} pages, {misses} misses");
     }

@@ -13,7 +13,7 @@
 //! pages that are paged out. The writer sends while the number of requests without a reply is below a limit.
 //! Replies are received directly into the frames of the run, by the thread that waits for the stream: the
 //! fault thread of a region (`Replica::stream`), otherwise the watcher. If no other thread is sending, a
-//! thread that needs a page sends the request itself: waking the writer would take as long as the request.
+//! thread that submits a short request sends it itself: waking the writer would take as long as the request.
 //!
 //! A broken *stream* is not a lost server: the watcher resumes the session over another stream and repeats
 //! the requests without a reply (QUEUE-2). The server is lost only if that fails.
@@ -37,6 +37,7 @@ mod watcher;
 use super::{Order, Replica, Sink};
 use crate::descriptors::{self, Hidden};
 use crate::needed;
+use crate::sys;
 use crate::wire::{Header, Kind};
 pub use handshake::ConnectError;
 pub(crate) use handshake::ConnectionOptions;
@@ -156,7 +157,8 @@ impl Replica for Connection {
         }
         queues.take(run);
         // A writer that is sending checks the queues again afterward.
-        let wakes = queues.writing.is_none() && !queues.at_once(|bytes| self.shared.send_some(bytes));
+        let send = |header: &[u8], payload: &[Source]| self.shared.send_some(header, payload);
+        let wakes = queues.writing.is_none() && !queues.at_once(send);
         drop(queues);
         if wakes {
             self.shared.moved.notify_all();
@@ -263,22 +265,26 @@ impl Shared {
         needed::spawn("far-writer", move || writing.write(&stream))
     }
 
-    /// Sends as many bytes as the session's stream accepts without blocking. The caller holds the lock of the
-    /// queues, and the stream is not cut, so the descriptor is the one of the current stream.
-    fn send_some(&self, bytes: &[u8]) -> usize {
+    /// Sends as many bytes of a request as the session's stream accepts without blocking. The caller holds
+    /// the lock of the queues, and the stream is not cut, so the descriptor is the one of the current stream.
+    fn send_some(&self, header: &[u8], payload: &[Source]) -> usize {
+        let part =
+            |at: *const u8, bytes: usize| libc::iovec { iov_base: at.cast_mut().cast(), iov_len: bytes };
+        let mut parts = vec![part(header.as_ptr(), header.len())];
+        parts.extend(payload.iter().map(|&Source(at, bytes)| part(at, bytes)));
+        // SAFETY: all zeros is a valid message without parts.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = parts.as_mut_ptr();
+        message.msg_iovlen = parts.len() as _;
         // Relaxed: the descriptor was stored before another thread released the lock of the queues, which
         // this thread holds.
-        let descriptor = self.descriptor.load(Relaxed);
-        // SAFETY: the pointer and length are those of `bytes`. The descriptor is open: `stream` owns it until
-        // the stream is replaced, which the lock and `cut` exclude now.
-        let sent = unsafe {
-            libc::send(
-                descriptor,
-                bytes.as_ptr().cast(),
-                bytes.len(),
-                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
-            )
-        };
+        let descriptor = self.descriptor.load(Relaxed) as usize;
+        let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as usize;
+        let arguments = [descriptor, (&raw const message) as usize, flags, 0, 0, 0];
+        // SAFETY: the parts are those of the caller, and of a run that is not returned before it is sent
+        // (KEEPER-1). The descriptor is open: `stream` owns it until the stream is replaced, which the lock
+        // and `cut` exclude now.
+        let sent = unsafe { sys::call(libc::SYS_sendmsg, arguments) };
         // The writer retries the same bytes and reports the error.
         usize::try_from(sent).unwrap_or(0)
     }
@@ -287,7 +293,10 @@ impl Shared {
     fn write(&self, mut stream: &TcpStream) {
         while let Some(next) = self.next() {
             let done = match &next {
-                Next::Rest(rest) => stream.write_all(rest.bytes()),
+                Next::Rest(rest) => rest.pieces().try_for_each(|Source(at, bytes)| {
+                    // SAFETY: a piece of the rest, or of its run, as below.
+                    stream.write_all(unsafe { std::slice::from_raw_parts(at, bytes) })
+                }),
                 Next::Request(header, sources) => {
                     let payload = sources.iter().map(|&Source(at, bytes)| {
                         // SAFETY: KEEPER-1: the run is not returned before this thread has sent it (`sent`)

@@ -7,9 +7,9 @@
 //!   puts and frees in their order. Each request contains the final state, not a change, so executing it
 //!   twice is harmless. A get of a page is never in flight together with a put or a free of the page.
 //! - **QUEUE-3** Requests are written to the stream whole, one after the other. The sender has set `writing`
-//!   to the request's tag, under the lock, when `writing` was empty. If `writing` is empty, a thread that
-//!   waits for a page sends the request itself ([`at_once`](Queues::at_once)), as far as the stream accepts
-//!   it without blocking. The writer sends the rest.
+//!   to the request's tag, under the lock, when `writing` was empty. If `writing` is empty, the thread that
+//!   submits a short request sends it itself ([`at_once`](Queues::at_once)), as far as the stream accepts it
+//!   without blocking. The writer sends the rest.
 
 use crate::client::{Order, Verb};
 use crate::digest::Digest;
@@ -19,6 +19,9 @@ use std::time::Instant;
 
 /// Largest number of requests without a reply.
 const WINDOW: usize = 32;
+/// Largest number of payload bytes that the submitting thread sends itself. It holds the pager's lock
+/// meanwhile; for so few bytes, waking the writer takes about as long as sending them.
+const AT_ONCE: usize = 64 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct Queues {
@@ -62,21 +65,32 @@ pub(super) struct Pending {
     pub(super) since: Instant,
 }
 
-/// A piece of a payload: its first byte and its length.
+/// A piece of a request: its first byte and its length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source(pub(super) *const u8, pub(super) usize);
 
-/// The unsent part of a request's header.
+// SAFETY: an address. The thread that sends the request is the only one that uses it (KEEPER-1).
+unsafe impl Send for Source {}
+
+/// A request that was sent in part.
 #[derive(Debug)]
 pub(super) struct Rest {
     header: [u8; HEADER],
-    /// Number of bytes of the header that were sent.
+    payload: Vec<Source>,
+    /// Number of bytes that were sent.
     sent: usize,
 }
 
 impl Rest {
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.header[self.sent..]
+    /// Returns the pieces that were not sent.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = Source> + '_ {
+        let mut sent = self.sent;
+        let all = std::iter::once(Source(self.header.as_ptr(), HEADER)).chain(self.payload.iter().copied());
+        all.filter_map(move |Source(at, bytes)| {
+            let here = sent.min(bytes);
+            sent -= here;
+            (here < bytes).then(|| Source(at.wrapping_add(here), bytes - here))
+        })
     }
 }
 
@@ -131,22 +145,32 @@ impl Queues {
         Some((header, sources))
     }
 
-    /// Sends the next request if a get is queued and no other thread is sending. `send` returns the number of
-    /// bytes that the stream accepted without blocking. Returns `true` if the whole request was sent;
-    /// otherwise the writer sends the rest.
-    pub(super) fn at_once(&mut self, send: impl FnOnce(&[u8]) -> usize) -> bool {
-        if self.writing.is_some() || self.cut || self.closed || self.urgent.is_empty() {
+    /// Sends the next request if it is short and no other thread is sending. `send` gets its header and its
+    /// payload, and returns the number of bytes that the stream accepted without blocking. Returns `true` if
+    /// the whole request was sent; otherwise the writer sends the rest.
+    pub(super) fn at_once(&mut self, send: impl FnOnce(&[u8], &[Source]) -> usize) -> bool {
+        if self.writing.is_some() || self.cut || self.closed || !self.is_short() {
             return false;
         }
-        let Some((header, _)) = self.next() else { return false };
+        let Some((header, payload)) = self.next() else { return false };
         let header = header.encode();
-        let sent = send(&header).min(HEADER);
-        if sent == HEADER {
+        let bytes = HEADER + payload.iter().map(|piece| piece.1).sum::<usize>();
+        let sent = send(&header, &payload).min(bytes);
+        if sent == bytes {
             self.writing = None;
         } else {
-            self.rest = Some(Rest { header, sent });
+            self.rest = Some(Rest { header, payload, sent });
         }
-        sent == HEADER
+        sent == bytes
+    }
+
+    /// Returns `true` if the next request is a get, or a short put that is alone in its queue.
+    fn is_short(&self) -> bool {
+        let is_short_put = |bulk: &Bulk| match bulk {
+            Bulk::Put(run) => run.iter().map(|order| order.bytes).sum::<usize>() <= AT_ONCE,
+            Bulk::Free(_) | Bulk::Ping | Bulk::Reserve(_) => false,
+        };
+        !self.urgent.is_empty() || self.bulk.len() == 1 && self.bulk.iter().all(is_short_put)
     }
 
     /// Removes and returns the part of a request that was left to the writer.
@@ -257,7 +281,26 @@ mod tests {
     use super::*;
 
     fn order(verb: Verb, page: u32) -> Vec<Order> {
-        vec![Order { verb, page, at: std::ptr::null_mut(), bytes: 0, digest: Digest::default() }]
+        let bytes = if verb == Verb::Put { AT_ONCE + 1 } else { 0 };
+        vec![Order { verb, page, at: std::ptr::null_mut(), bytes, digest: Digest::default() }]
+    }
+
+    /// A put of these bytes.
+    fn put(page: u32, bytes: &mut [u8]) -> Vec<Order> {
+        let (at, bytes) = (bytes.as_mut_ptr(), bytes.len());
+        vec![Order { verb: Verb::Put, page, at, bytes, digest: Digest::default() }]
+    }
+
+    /// Appends at most `room` bytes of a request to what was sent, as a stream does.
+    fn append(sent: &mut Vec<u8>, room: usize, header: &[u8], payload: &[Source]) -> usize {
+        let before = sent.len();
+        sent.extend_from_slice(header);
+        for &Source(at, bytes) in payload {
+            // SAFETY: a part of the bytes of `put`, which the test keeps.
+            sent.extend_from_slice(unsafe { std::slice::from_raw_parts(at, bytes) });
+        }
+        sent.truncate(before + room);
+        sent.len() - before
     }
 
     fn sent(queues: &mut Queues) -> Vec<(Kind, u64)> {
@@ -300,40 +343,60 @@ mod tests {
     #[test]
     fn the_requesting_thread_sends_its_request_unless_another_send_is_active() {
         let mut queues = Queues::default();
-        assert!(!queues.at_once(|_| unreachable!("there is none")));
+        assert!(!queues.at_once(|_, _| unreachable!("there is none")));
         queues.take(order(Verb::Put, 1));
-        assert!(!queues.at_once(|_| unreachable!("payloads are the writer's")));
+        assert!(!queues.at_once(|_, _| unreachable!("long payloads are the writer's")));
         queues.take(order(Verb::Get, 2));
         let mut sent = Vec::new();
-        assert!(queues.at_once(|bytes| {
-            sent.extend_from_slice(bytes);
-            bytes.len()
-        }));
+        assert!(queues.at_once(|header, payload| append(&mut sent, usize::MAX / 2, header, payload)));
         let header = Header::decode(sent[..].try_into().unwrap()).unwrap();
         assert_eq!((header.kind, header.tag, header.page), (Kind::Get, 0, 2));
         assert_eq!((queues.writing, queues.rest().is_none()), (None, true));
         // The writer is sending the put.
         assert_eq!(queues.next().unwrap().0.tag, 1);
         queues.take(order(Verb::Get, 3));
-        assert!(!queues.at_once(|_| unreachable!("it would be in the midst of the put")));
+        assert!(!queues.at_once(|_, _| unreachable!("it would be in the midst of the put")));
         assert!(queues.answered(0).is_some());
     }
 
     #[test]
+    fn a_short_put_is_sent_at_once_unless_another_request_is_queued_before_it() {
+        let mut queues = Queues::default();
+        let (mut first, mut second, mut sent) = ([1; 100], [2; 50], Vec::new());
+        queues.take(put(8, &mut first));
+        assert!(queues.at_once(|header, payload| append(&mut sent, usize::MAX / 2, header, payload)));
+        let header = Header::decode(sent[..HEADER].try_into().unwrap()).unwrap();
+        assert_eq!((header.kind, header.tag, header.page, header.length), (Kind::Put, 0, 8, 100));
+        assert_eq!((&sent[HEADER..], queues.writing), (&first[..], None));
+        queues.forget(7);
+        assert!(!queues.at_once(|_, _| unreachable!("frees are the writer's")));
+        queues.take(put(9, &mut second));
+        assert!(!queues.at_once(|_, _| unreachable!("the free is before it")));
+        assert_eq!([(); 2].map(|()| queues.next().unwrap().0.page), [7, 9]);
+    }
+
+    #[test]
     fn the_writer_sends_the_rest_of_a_partial_send_first() {
-        for taken in 0..HEADER {
+        let mut page: Vec<u8> = (0..50).collect();
+        let (mut whole, mut queues) = (Vec::new(), Queues::default());
+        queues.take(put(2, &mut page));
+        assert!(queues.at_once(|header, payload| append(&mut whole, usize::MAX / 2, header, payload)));
+        for taken in 0..whole.len() {
             let mut queues = Queues::default();
-            queues.take(order(Verb::Get, 2));
+            queues.take(put(2, &mut page));
             let mut sent = Vec::new();
-            assert!(!queues.at_once(|bytes| {
-                sent.extend_from_slice(&bytes[..taken]);
-                taken
-            }));
+            assert!(!queues.at_once(|header, payload| append(&mut sent, taken, header, payload)), "{taken}");
             queues.take(order(Verb::Get, 3));
-            assert!(!queues.at_once(|_| unreachable!("it would be in the midst of the other")));
-            sent.extend_from_slice(queues.rest().unwrap().bytes());
-            let header = Header::decode(sent[..].try_into().unwrap()).unwrap();
-            assert_eq!((header.page, queues.writing), (2, Some(0)), "{taken}");
+            assert!(!queues.at_once(|_, _| unreachable!("it would be in the midst of the other")));
+            let rest: Vec<Source> = queues.rest().unwrap().pieces().collect();
+            // The header of the rest has moved; only its length counts here.
+            let left: usize = rest.iter().map(|&Source(_, bytes)| bytes).sum();
+            assert_eq!(taken + left, whole.len());
+            if taken >= HEADER {
+                append(&mut sent, usize::MAX / 2, &[], &rest);
+                assert_eq!(sent, whole, "{taken}");
+            }
+            assert_eq!(queues.writing, Some(0), "{taken}");
         }
     }
 
@@ -341,7 +404,7 @@ mod tests {
     fn a_partial_request_of_a_broken_stream_is_not_continued_on_the_next() {
         let mut queues = Queues::default();
         queues.take(order(Verb::Get, 2));
-        assert!(!queues.at_once(|_| 7));
+        assert!(!queues.at_once(|_, _| 7));
         queues.again();
         assert!(queues.rest().is_none());
         assert_eq!(sent(&mut queues), [(Kind::Get, 2)]);
