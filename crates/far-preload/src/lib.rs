@@ -67,8 +67,9 @@
 //!   If no copy is possible (with SIGSEGV, or without memory at the servers), the child is ended when it
 //!   touches far memory.
 //! - Without the privilege to use userfaultfd for system calls, only the calls in `hooks` work on far memory.
-//!   Other calls return `EFAULT`, and so do calls that the C library makes internally (in `scandir` with an
-//!   allocator of the program).
+//!   Calls by the program's own instructions return `EFAULT`, and so do calls that the C library makes
+//!   internally on memory of its own that an allocator of the program has made far (`scandir`).
+//!   `tests/programs/inside.rs` lists the functions of the C library that need no hook.
 
 #![cfg_attr(not(all(target_os = "linux", target_env = "gnu")), allow(unused))]
 #![cfg(not(loom))]
