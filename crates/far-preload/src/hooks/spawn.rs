@@ -92,7 +92,7 @@ spawn! {
     pidfd_spawnp, PIDFD_SPAWNP;
 }
 
-/// Executes a program whose arguments, up to a null pointer, and environment are in one list.
+/// Executes a program. The list contains its arguments, up to a null pointer, and then its environment.
 unsafe extern "C" fn with_environment(path: Path, list: Texts) -> c_int {
     // SAFETY: the contract of `execle`: the list contains a null pointer, and the environment after it.
     unsafe {

@@ -182,9 +182,9 @@ impl Report<'_> {
         ));
         let Resident { small_blocks, mappings, stacks, files, shared } = self.resident();
         say(format_args!(
-            "azekura far: not covered at the end: {} MiB of small blocks (below --block {}) and of brk, {} MiB \
-             of other mappings (smaller, or made inside the C library), {} MiB of stacks, {} MiB of files and \
-             code, {} MiB of shared memory\n",
+            "azekura far: not covered at the end: {} MiB of small blocks (below --block {}) and of brk, {} \
+             MiB of other mappings (smaller, or made inside the C library), {} MiB of stacks, {} MiB of \
+             files and code, {} MiB of shared memory\n",
             small_blocks >> 20,
             Size(launch.block),
             mappings >> 20,
