@@ -20,6 +20,7 @@
 //! reads as zero bytes. A torn read then costs a retry and never a panic.
 
 mod buf;
+mod bulk;
 mod change;
 pub mod image;
 pub mod spare;
@@ -32,6 +33,7 @@ mod words;
 use std::sync::atomic::AtomicU64;
 
 pub use self::buf::PageBuf;
+pub use self::bulk::zero_words;
 pub use self::change::PageMut;
 pub use self::words::PageWords;
 

@@ -38,8 +38,6 @@ mod victim;
 
 use std::sync::Arc;
 use std::time::Duration;
-// The words of pages are atomics of `std`, in models too; see `azekura_base::page`.
-use std::sync::atomic::Ordering::Relaxed;
 
 use azekura_base::page;
 use azekura_base::{Backoff, CachePadded, DurableLog, Lsn, PageId, PageWords, prefetch};
@@ -246,9 +244,7 @@ impl BufferPool {
     pub fn fix_new(&self, page_id: PageId) -> Result<ExclusiveGuard<'_>, FixError> {
         let fixed = self.fix_frame(page_id, true)?;
         let guard = self.with_content(fixed, |pool, buffer| {
-            let words = pool.words.buffer(buffer);
-            // Relaxed: the words are private until the buffer is installed.
-            words.iter().for_each(|w| w.store(0, Relaxed));
+            page::zero_words(pool.words.buffer(buffer)); // private until the buffer is installed
             Ok(())
         })?;
         Ok(guard.exclusive())

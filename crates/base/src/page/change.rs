@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{HEADER_BYTES, PageType, PageWord, PageWords, REPORTED_BYTES, TYPE_AT};
+use super::{HEADER_BYTES, PageType, PageWord, PageWords, REPORTED_BYTES, TYPE_AT, bulk};
 use crate::sync::machine;
 use crate::{Lsn, PageId};
 
@@ -137,6 +137,29 @@ impl<'a> PageMut<'a> {
         }
     }
 
+    /// Stores words of another page, which no other thread changes, from word `index` on.
+    ///
+    /// # Panics
+    ///
+    /// If the range is beyond the page.
+    #[track_caller]
+    pub fn write_words(&mut self, index: usize, source: &[PageWord]) {
+        self.report_write(8 * index, 8 * source.len());
+        bulk::copy_words(&self.0.atomics()[index..][..source.len()], source);
+    }
+
+    /// Makes the page a copy of `other`, a private page of the same size, except for page id and LSN.
+    ///
+    /// # Panics
+    ///
+    /// If the sizes differ.
+    pub fn copy_content(&mut self, other: PageWords<'_>) {
+        assert_eq!(other.len(), self.0.len(), "a page is copied whole");
+        self.set_word(0, other.word(0));
+        let body = HEADER_BYTES / 8;
+        self.write_words(body, &other.atomics()[body..]);
+    }
+
     /// Stores the whole page from `bytes`, including the header.
     ///
     /// # Panics
@@ -149,7 +172,7 @@ impl<'a> PageMut<'a> {
 
     /// Makes the page an empty page of this type. All other bytes become zero.
     pub fn format(&mut self, page_type: PageType, page_id: PageId) {
-        self.0.atomics().iter().for_each(|word| word.store(0, Relaxed)); // Relaxed: as in `set_word`
+        bulk::zero_words(self.0.atomics());
         self.set_u8(TYPE_AT, page_type as u8);
         self.set_word(1, page_id.0);
     }

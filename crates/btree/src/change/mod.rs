@@ -232,10 +232,10 @@ pub(crate) fn apply_checked(op: &PageOp<'_>, page: &mut PageMut<'_>, page_id: Pa
         PageOp::Replace { slot, cell } => node::replace(page, slot.into(), cell),
         PageOp::Flip { slot, at, diff } => node::flip(page, slot.into(), at.into(), diff),
         PageOp::Truncate { keep, upper } => {
-            become_image(page, page_id, node::build_truncated(Node::new(page.words()), keep.into(), upper));
+            become_copy(page, node::build_truncated(Node::new(page.words()), keep.into(), upper));
         }
         PageOp::LowerFence { lower } => {
-            become_image(page, page_id, node::build_with_lower(Node::new(page.words()), lower));
+            become_copy(page, node::build_with_lower(Node::new(page.words()), lower));
         }
         PageOp::SpaceMake { used } => space::make(page, page_id, used),
         PageOp::SpaceNext => space::set_next(page),
@@ -245,9 +245,6 @@ pub(crate) fn apply_checked(op: &PageOp<'_>, page: &mut PageMut<'_>, page_id: Pa
     }
 }
 
-fn become_image(page: &mut PageMut<'_>, page_id: PageId, rebuilt: Result<Scratch, CorruptNode>) {
-    let rebuilt = rebuilt.expect("checked on this very page");
-    let mut buffer = Vec::new();
-    let image = PageOp::image_of(rebuilt.page(), &mut buffer);
-    apply_checked(&image, page, page_id);
+fn become_copy(page: &mut PageMut<'_>, rebuilt: Result<Scratch, CorruptNode>) {
+    page.copy_content(rebuilt.expect("checked on this very page").page());
 }

@@ -115,6 +115,9 @@ impl Scratch {
     ) -> Result<(), CorruptNode> {
         edit::check_header(self.node())?;
         let longer = self.node().prefix_len().checked_sub(from.prefix_len());
+        if longer.is_some_and(|longer| self.push_block(from, range.clone(), longer)) {
+            return Ok(());
+        }
         for i in range {
             let slot = from.slot(i);
             // A first child has no suffix, but as another child it has one.
@@ -126,6 +129,46 @@ impl Scratch {
             }
         }
         Ok(())
+    }
+
+    /// Appends the slots `range` of the leaf `from` to this leaf by one copy, if their cells are one block in
+    /// the order of the slots, as inserts in key order make them. The result is that of
+    /// [`push_cell`](Self::push_cell) for each slot. Returns `false`, with nothing changed, if the cells are
+    /// not such a block or a cell cannot be moved. This node's prefix is `longer` bytes longer.
+    fn push_block(&mut self, from: Node<'_>, range: std::ops::Range<usize>, longer: usize) -> bool {
+        let node = self.node();
+        if node.level() != Some(0) || from.level() != Some(0) {
+            return false;
+        }
+        let first = from.slot(range.start);
+        let end = usize::from(first.offset) + first.cell_words();
+        let mut start = end;
+        for i in range.clone() {
+            let slot = from.slot(i);
+            let Some(moved) = slot.with_longer_prefix(longer) else { return false };
+            let fits = edit::check_lengths(node, moved.suffix_len.into(), moved.value_len.into()).is_ok();
+            if !fits || usize::from(slot.offset) + slot.cell_words() != start {
+                return false;
+            }
+            start = slot.offset.into();
+        }
+        let (count, words) = (node.count(), end - start);
+        let Some(cells) = from.page().atomics().get(start..end) else { return false };
+        if node.contiguous_free() < SLOT_BYTES * range.len() + 8 * words {
+            return false;
+        }
+        let to = node.heap_words() - words;
+        let mut page = self.page_mut();
+        page.write_words(to, cells);
+        for (at, i) in (count..).zip(range.clone()) {
+            let slot = from.slot(i);
+            let moved = slot.with_longer_prefix(longer).unwrap_or(slot);
+            let offset = to + usize::from(slot.offset) - start;
+            edit::set_slot(&mut page, at, Slot { offset: offset as u16, ..moved });
+        }
+        page.set_u16(HEAP_AT, to as u16);
+        page.set_u16(COUNT_AT, (count + range.len()) as u16);
+        true
     }
 
     /// Appends the entry of slot `old` of page `from`, copying its cell word by word. `new` is `old` without
@@ -320,7 +363,11 @@ mod tests {
                     let [mut moved, mut pushed] = [(); 2].map(|()| Scratch::new(4096));
                     moved.format(spec).expect("short fences");
                     pushed.format(spec).expect("short fences");
-                    moved.push_slots(from.node(), at..count).expect("they were on one page");
+                    // The cells of `from` are one block: copied at once, in one piece or in two.
+                    let middle = at + (count - at) / 3;
+                    for range in [at..middle, middle..count] {
+                        moved.push_slots(from.node(), range).expect("they were on one page");
+                    }
                     (at..count).for_each(|i| pushed.push_as_key(from.node(), i).expect("likewise"));
                     let words = |page: &Scratch| (0..512).map(|i| page.page().word(i)).collect::<Vec<_>>();
                     assert_eq!(
@@ -331,6 +378,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn slots_are_moved_by_one_copy_exactly_if_their_cells_are_a_block() {
+        let mut from = leaf(b"p", 0..9);
+        let count = from.node().count();
+        let copy = |from: &Scratch| {
+            let mut to = Scratch::new(4096);
+            to.format(NodeSpec { level: 0, tree: TreeId(1), lower: b"p", upper: b"q" })
+                .expect("short fences");
+            let is_block = to.push_block(from.node(), 0..from.node().count(), 0);
+            assert_eq!(to.node().count(), if is_block { from.node().count() } else { 0 });
+            is_block
+        };
+        assert!(copy(&from), "{count} entries in key order");
+        let in_the_middle = (1..count - 1).find(|&i| from.node().slot(i).cell_words() > 0).expect("a value");
+        edit::remove(&mut from.page_mut(), in_the_middle);
+        assert!(!copy(&from), "a hole between the cells");
     }
 
     #[test]

@@ -1,0 +1,61 @@
+//! Stores to many words of a page. Each word is stored once, atomically and Relaxed: the caller publishes the
+//! words, usually by the Release of the latch's unlock.
+//!
+//! The compiler may not combine atomic stores, so a loop takes a cycle for each word. The string instructions
+//! of x86-64 take about a fifth of that for a page of 8 KiB.
+
+#[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::PageWord;
+
+/// Stores zero in each word.
+#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+pub fn zero_words(words: &[PageWord]) {
+    // SAFETY: the instruction stores `words.len()` aligned quadwords, which x86-64 does as relaxed stores of
+    // an `AtomicU64`. The words may be shared, as atomics may. The instruction leaves the stack and the flags
+    // unchanged, and the ABI guarantees that the direction flag is clear.
+    unsafe {
+        std::arch::asm!(
+            "rep stosq",
+            inout("rcx") words.len() => _,
+            inout("rdi") words.as_ptr() => _,
+            in("rax") 0_u64,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// Stores zero in each word, without the instruction.
+#[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+pub fn zero_words(words: &[PageWord]) {
+    words.iter().for_each(|word| word.store(0, Relaxed));
+}
+
+/// Copies words that no other thread changes. The slices do not overlap.
+///
+/// # Panics
+///
+/// If the lengths differ.
+#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+pub(super) fn copy_words(target: &[PageWord], source: &[PageWord]) {
+    assert_eq!(target.len(), source.len(), "a copy of another length");
+    // SAFETY: as in `zero_words`. The loads are those of aligned quadwords, too, and both slices have
+    // `target.len()` words.
+    unsafe {
+        std::arch::asm!(
+            "rep movsq",
+            inout("rcx") target.len() => _,
+            inout("rsi") source.as_ptr() => _,
+            inout("rdi") target.as_ptr() => _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// Copies words without the instruction.
+#[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+pub(super) fn copy_words(target: &[PageWord], source: &[PageWord]) {
+    assert_eq!(target.len(), source.len(), "a copy of another length");
+    target.iter().zip(source).for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
+}
