@@ -29,7 +29,7 @@ pub fn zero_words(words: &[PageWord]) {
 /// Stores zero in each word, without the instruction.
 #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
 pub fn zero_words(words: &[PageWord]) {
-    words.iter().for_each(|word| word.store(0, Relaxed));
+    words.iter().for_each(|word| word.store(0, Relaxed)); // Relaxed: the caller publishes the words
 }
 
 /// Copies words that no other thread changes. The slices do not overlap.
@@ -57,5 +57,6 @@ pub(super) fn copy_words(target: &[PageWord], source: &[PageWord]) {
 #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
 pub(super) fn copy_words(target: &[PageWord], source: &[PageWord]) {
     assert_eq!(target.len(), source.len(), "a copy of another length");
+    // Relaxed: no other thread changes `source`, and the caller publishes `target`.
     target.iter().zip(source).for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
 }
