@@ -26,7 +26,8 @@ pub(crate) struct Line {
     pub(crate) name: String,
     /// Positions on the axis, with their values.
     pub(crate) points: Vec<(usize, f64)>,
-    /// Spreads of the values over seeds; empty without several seeds.
+    /// Spreads of the values over seeds; without several seeds, each is empty or the mark of a point that was
+    /// not steady.
     pub(crate) spreads: Vec<String>,
     /// Remark after the last value.
     pub(crate) note: String,
@@ -52,7 +53,7 @@ impl Chart {
                 let _ = write!(out, "{value:>10.*}", self.decimals);
             }
             let _ = writeln!(out, "  {}", line.note);
-            if !line.spreads.is_empty() {
+            if line.spreads.iter().any(|spread| !spread.is_empty()) {
                 let _ = write!(out, "{:width$}", "  spread");
                 for spread in &line.spreads {
                     let _ = write!(out, "{spread:>10}");
