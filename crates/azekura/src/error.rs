@@ -258,9 +258,10 @@ pub enum Error {
         reason: String,
     },
     /// The [restore](crate::Restore) or [compaction](crate::Database::compact_into) that made this store did
-    /// not finish. Delete the directory, and run the restore or compaction again.
+    /// not finish. Run the restore or compaction into the same directory again, or delete the directory.
     #[error(
-        "the restore or compaction into {} did not finish; delete this directory and run it again",
+        "the restore or compaction into {} did not finish; run it into this directory again, or delete the \
+         directory",
         path.display()
     )]
     RestoreUnfinished {

@@ -92,7 +92,7 @@ pub struct Builder {
     pub(crate) log_sync_interval: Option<Duration>,
     pub(crate) create: bool,
     pub(crate) read_only: bool,
-    pub(crate) restoring: bool, // opened by a restore
+    pub(crate) restoring: Option<u64>, // the id of a new store that is opened by a restore
     pub(crate) background: bool,
     pub(crate) recovery_time: Duration,
     pub(crate) close_time: Option<Duration>,
@@ -142,7 +142,7 @@ impl Default for Builder {
             log_sync_interval: None,
             create: true,
             read_only: false,
-            restoring: false,
+            restoring: None,
             background: true,
             recovery_time: Duration::from_secs(2),
             close_time: None,

@@ -309,8 +309,9 @@ fn a_restore_of_a_damaged_backup_leaves_nothing_that_opens() {
                 other => panic!("byte {at}: {other:?}"),
             }
         }
-        let again = Restore::new().builder(on(&fs)).from_reader(&bytes[..], "copy");
-        assert!(at < 76 || matches!(again, Err(Error::RestoreUnfinished { .. })), "{again:?}");
+        let again = Restore::new().builder(on(&fs)).from_reader(&bytes[..], "copy").expect("restores");
+        assert!(!again.removed_unfinished, "the failed restore has removed its files");
+        on(&fs).create(false).open("copy").expect("opens");
     }
     assert!(refused >= 78, "{refused}");
 }
@@ -410,7 +411,7 @@ fn a_restore_that_stops_at_any_io_is_whole_or_does_not_open() {
     let db = sample();
     let (bytes, right) = (bytes_of(&db), contents(&db));
     for power in [true, false] {
-        let whole = AtomicU64::new(0);
+        let (whole, removed) = (AtomicU64::new(0), AtomicU64::new(0));
         let refusals = std::sync::Mutex::new(BTreeSet::new());
         let restore = |fs: &FaultFs| Restore::new().builder(on(fs)).from_reader(&bytes[..], "copy").map(drop);
         let ios = at_each_io(restore, power, |fs, n| match on(fs).create(false).open("copy") {
@@ -421,6 +422,12 @@ fn a_restore_that_stops_at_any_io_is_whole_or_does_not_open() {
             }
             Err(Error::RestoreUnfinished { .. }) => {
                 refusals.lock().expect("locks").insert("unfinished");
+                let again = Restore::new().builder(on(fs)).from_reader(&bytes[..], "copy");
+                let again = again.unwrap_or_else(|error| panic!("I/O {n}: {error:?}"));
+                removed.fetch_add(u64::from(again.removed_unfinished), SeqCst);
+                let copy = on(fs).create(false).open("copy").expect("opens");
+                assert_eq!(contents(&copy), right, "I/O {n}");
+                assert!(copy.check(&mut |_, _| {}).expect("checks").is_clean(), "I/O {n}");
             }
             Err(Error::NotFound { .. }) => {
                 refusals.lock().expect("locks").insert("missing");
@@ -429,7 +436,87 @@ fn a_restore_that_stops_at_any_io_is_whole_or_does_not_open() {
         });
         assert!(ios > 20 && whole.load(SeqCst) > 0, "{ios} I/Os, {whole:?} whole");
         assert!(refusals.lock().expect("locks").contains("unfinished"));
+        // A failed restore removes its files itself.
+        assert!(!power || removed.load(SeqCst) > 10, "{removed:?}");
     }
+}
+
+/// Returns a file system with a restore into `copy` that was killed after its store was created.
+fn killed_restore(bytes: &[u8]) -> FaultFs {
+    let fs = FaultFs::new();
+    let mut killed = None;
+    let kill = |_: &azekura::BackupProgress| {
+        killed.get_or_insert_with(|| fs.kill());
+    };
+    Restore::new().builder(on(&fs)).progress(kill).from_reader(bytes, "copy").expect("restores");
+    killed.expect("a block was restored")
+}
+
+/// A restore stops at each I/O while it removes the files of a killed one. The next restore continues.
+#[test]
+fn the_removal_of_an_unfinished_restore_can_stop_at_any_io() {
+    let db = sample();
+    let (bytes, right) = (bytes_of(&db), contents(&db));
+    for n in 1.. {
+        let fs = killed_restore(&bytes);
+        let restore = |fs: &FaultFs| Restore::new().builder(on(fs)).from_reader(&bytes[..], "copy");
+        fs.cut_power_at(n);
+        let is_done = restore(&fs).is_ok_and(|report| report.removed_unfinished);
+        for after in [fs.crash(n), fs.crash_losing_all(), fs.crash_keeping_all()] {
+            if !is_done {
+                match on(&after).create(false).open("copy") {
+                    Ok(copy) => assert_eq!(contents(&copy), right, "I/O {n}"),
+                    Err(Error::RestoreUnfinished { .. }) => drop(restore(&after).expect("restores")),
+                    Err(other) => panic!("I/O {n}: {other:?}"),
+                }
+            }
+            assert_eq!(contents(&on(&after).create(false).open("copy").expect("opens")), right, "I/O {n}");
+        }
+        if is_done {
+            assert!(n > 20, "{n} I/Os");
+            break;
+        }
+    }
+}
+
+#[test]
+fn files_that_are_not_of_the_unfinished_restore_are_not_removed() {
+    let bytes = bytes_of(&sample());
+    let restore = |fs: &FaultFs| Restore::new().builder(on(fs)).from_reader(&bytes[..], "copy");
+    for foreign in
+        ["copy/notes.txt", "copy/pages.old", "copy/wal/00/notes", "copy/wal/notes/0000000000000001"]
+    {
+        let fs = killed_restore(&bytes);
+        let path = Path::new(foreign);
+        fs.create_dir_all(path.parent().expect("has a parent")).expect("creates");
+        fs.open(path, azekura_io::OpenOptions::new().create(true))
+            .expect("creates")
+            .write_at(0, b"mine")
+            .expect("writes");
+        let before = fs.files();
+        let error = restore(&fs).expect_err("has a foreign file");
+        assert!(matches!(&error, Error::Invalid(reason) if reason.contains(foreign)), "{error:?}");
+        assert_eq!(fs.files(), before, "nothing is removed");
+        fs.remove_file(path).expect("removes");
+        assert!(restore(&fs).map(|report| report.removed_unfinished).expect("restores"));
+    }
+    // Another store that was copied into the directory.
+    let fs = killed_restore(&bytes);
+    drop(on(&fs).open("other").expect("creates"));
+    fs.rename(Path::new("other/CONTROL"), Path::new("copy/CONTROL")).expect("renames");
+    let before = fs.files();
+    let error = restore(&fs).expect_err("is another store");
+    assert!(matches!(&error, Error::Invalid(reason) if reason.contains("copy/CONTROL")), "{error:?}");
+    assert_eq!(fs.files(), before, "nothing is removed");
+    // An earlier version left no id.
+    let fs = killed_restore(&bytes);
+    fs.open(Path::new("copy/RESTORING"), azekura_io::OpenOptions::new())
+        .expect("opens")
+        .set_len(0)
+        .expect("cuts");
+    let before = fs.files();
+    assert!(matches!(restore(&fs), Err(Error::RestoreUnfinished { .. })));
+    assert_eq!(fs.files(), before, "nothing is removed");
 }
 
 #[test]

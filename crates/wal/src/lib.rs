@@ -83,6 +83,7 @@ pub use options::{
     Begin, Grown, LogBufferId, LogIdentity, LogProtocol, MAX_LOG_BUFFERS, NoteDurable, UnknownProtocol,
     WalOptions, default_log_buffer_count, default_stream_count,
 };
+pub use recovery::survey::is_segment;
 pub use recovery::{LogRange, Replayed};
 pub use segment::{newest_incarnation, remove_segments};
 pub use stats::WalStats;

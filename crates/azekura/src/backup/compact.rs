@@ -9,7 +9,7 @@ use azekura_buffer::PageFile;
 use azekura_io::{Fs, OpenOptions};
 
 use super::format::BLOCK_BYTES;
-use super::restore::{begin, finish, free_space};
+use super::unfinished::{begin, finish, free_space};
 use super::{BackupProgress, Callback};
 use crate::control::CONTROL_NAME;
 use crate::encryption::{EncryptionKey, KeySource};
@@ -31,6 +31,8 @@ pub struct CompactReport {
     pub bytes_before: u64,
     /// Size of all files of the new store.
     pub bytes_after: u64,
+    /// `true` if the files of an unfinished restore or compaction were removed from the directory.
+    pub removed_unfinished: bool,
 }
 
 /// Settings of a compaction, returned by [`Database::compaction`].
@@ -136,8 +138,8 @@ impl<'a> Compaction<'a> {
         self
     }
 
-    /// Copies all tables as they are now into a new store at `to`, a new or empty directory, while
-    /// transactions continue.
+    /// Copies all tables as they are now into a new store at `to`, while transactions continue. `to` is a new
+    /// or empty directory, or that of an unfinished restore or compaction: its files are then removed first.
     ///
     /// The new store has the settings of this one without its [archive](crate::Builder::archive), and is
     /// encrypted with the same key, and a new data key, if this one is encrypted. The new store is in the
@@ -146,8 +148,9 @@ impl<'a> Compaction<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`]: `to` is not empty, or the page size is invalid; [`Error::RestoreUnfinished`]: an
-    /// earlier copy to `to` did not finish. [`Error::SnapshotTooOld`]: writers replaced more than
+    /// [`Error::Invalid`]: `to` has other files, or the page size is invalid; [`Error::RestoreRunning`]:
+    /// another caller copies to `to`; [`Error::RestoreUnfinished`]: an earlier version has left an unfinished
+    /// copy there. [`Error::SnapshotTooOld`]: writers replaced more than
     /// [`Builder::version_bytes`](crate::Builder::version_bytes) meanwhile. Errors of reading this store and
     /// of writing the new one.
     pub fn into_directory(mut self, to: impl AsRef<Path>) -> Result<CompactReport, Error> {
@@ -158,7 +161,7 @@ impl<'a> Compaction<'a> {
             builder.fs = disk;
         }
         let source_fs = Arc::clone(&builder.fs); // finds the store also after a rename
-        (builder.archive, builder.transaction_timeout, builder.restoring) = (None, None, true);
+        (builder.archive, builder.transaction_timeout) = (None, None);
         let caller = || db.shared().keys.as_ref().map(|keys| keys.caller.lock().clone());
         builder.encryption_key = self.key.take().or_else(caller).map(KeySource::Key);
         let page_size = self.page_size.unwrap_or(db.page_size());
@@ -168,7 +171,9 @@ impl<'a> Compaction<'a> {
         let fs = builder.mode_fs();
         let mut report =
             CompactReport { bytes_before: file_bytes(&*source_fs, db.path())?, ..CompactReport::default() };
-        let _running = begin(&*fs, to)?;
+        let begun = begin(&*fs, to)?;
+        builder.restoring = Some(begun.database_id);
+        report.removed_unfinished = begun.removed_unfinished;
         let seen = self.fill(&builder, &snapshot, to).inspect_err(|_| free_space(&*fs, to))?;
         finish(&*fs, to)?;
         (report.tables, report.rows, report.row_bytes) = (seen.tables, seen.rows, seen.bytes);

@@ -28,6 +28,7 @@ pub(crate) mod format;
 mod restore;
 mod rows;
 mod source;
+mod unfinished;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -45,11 +46,11 @@ use azekura_io::{Fs, OpenOptions, OsFs, create_dir_all_durable, file_exists};
 
 pub use self::compact::{CompactReport, Compaction};
 use self::format::{BLOCK_BYTES, Block, Header, Kept, Writer};
-pub(crate) use self::restore::{RESTORING_NAME, refuse_unfinished};
 pub use self::restore::{Restore, RestoreReport};
 use self::rows::Rows;
 pub(crate) use self::source::Sequential;
 use self::source::Source;
+pub(crate) use self::unfinished::{RESTORING_NAME, refuse_unfinished};
 use crate::control::CONTROL_NAME;
 use crate::database::Shared;
 use crate::encryption::KeySource;

@@ -1,43 +1,24 @@
 //! Restore: creates a new store from a backup, by bulk loads.
 
 use std::fmt;
-use std::io::{BufReader, ErrorKind, Read};
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura_base::checksum::crc32c_append;
 use azekura_base::{Lsn, TreeId};
-use azekura_io::{FileLock, Fs, OpenOptions, OsFs, create_dir_all_durable};
+use azekura_io::{Fs, OsFs};
 
 use super::format::{BLOCK_BYTES, Header};
 use super::rows::Rows;
 use super::source::{Source, open_directory};
+use super::unfinished::{begin, finish, free_space};
 use super::{BackupProgress, BackupReport, Callback, STREAM, put_row, report, verify};
 use crate::archive::{self, Replay};
 use crate::encryption::KeySource;
 use crate::interrupt::check_interrupt;
 use crate::location::refuse_empty;
-use crate::restart::WAL_DIR;
 use crate::{Builder, CommitTime, Database, Durability, Error, TableDefinition, TableInfo};
-
-/// Name of a file that marks a store as being restored (RESTORE-1).
-pub(crate) const RESTORING_NAME: &str = "RESTORING";
-
-/// Returns an error if the store is the result of an unfinished restore, or is being restored (RESTORE-1).
-pub(crate) fn refuse_unfinished(options: &Builder, path: &Path) -> Result<(), Error> {
-    if options.restoring { Ok(()) } else { refuse_marked(&*options.fs, path) }
-}
-
-/// Returns an error if the directory has the file `RESTORING`. A running restore or compaction has locked it.
-fn refuse_marked(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
-    let marker = path.join(RESTORING_NAME);
-    match fs.lock_shared(&marker) {
-        Ok(Some(_)) => Err(Error::RestoreUnfinished { path: path.into() }),
-        Ok(None) => Err(Error::RestoreRunning { path: path.into() }),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
-        Err(error) => Err(Error::io("open", path, error)),
-    }
-}
 
 /// Contents of a restored store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -56,15 +37,16 @@ pub struct RestoreReport {
     pub replayed_transactions: u64,
     /// `true` if the new store was checked and compared with the backup.
     pub is_verified: bool,
+    /// `true` if the files of an unfinished restore or compaction were removed from the directory.
+    pub removed_unfinished: bool,
 }
 
 /// A restore of a [`Backup`](super::Backup) into a new store.
 ///
 /// A restore is atomic: the new store opens only after the restore has finished. If a restore fails or is
 /// killed, the directory holds the file `RESTORING` and every opening is refused with
-/// [`Error::RestoreUnfinished`]; delete the directory and restore again. A restore that returns an error has
-/// removed the other files, so they take no disk space. Until the restore ends, every
-/// opening is refused with [`Error::RestoreRunning`].
+/// [`Error::RestoreUnfinished`]. Run it again into the same directory: the new restore removes the files of
+/// the unfinished one. Until the restore ends, every opening is refused with [`Error::RestoreRunning`].
 #[derive(Default)]
 pub struct Restore<'a> {
     builder: Option<Builder>,
@@ -171,14 +153,15 @@ impl<'a> Restore<'a> {
         self
     }
 
-    /// Restores the backup in directory `from` into a new store at `to`, a new or empty directory.
+    /// Restores the backup in directory `from` into a new store at `to`. `to` is a new or empty directory, or
+    /// that of an unfinished restore or compaction: its files are then removed first, and the report says so.
     ///
     /// # Errors
     ///
     /// [`Error::NotABackup`], [`Error::UnsupportedFormat`], [`Error::Corrupt`]: the backup cannot be read, or
-    /// is truncated; the error names the backup. [`Error::Invalid`]: `to` is not empty.
-    /// [`Error::RestoreUnfinished`], [`Error::RestoreRunning`]: `to` holds an unfinished restore, or one that
-    /// another caller runs. Errors of writing the store.
+    /// is truncated; the error names the backup. [`Error::Invalid`]: `to` has other files.
+    /// [`Error::RestoreRunning`]: another caller restores into `to`. [`Error::RestoreUnfinished`]: an
+    /// earlier version has left an unfinished restore in `to`. Errors of writing the store.
     pub fn from_directory(
         self,
         from: impl AsRef<Path>,
@@ -241,12 +224,13 @@ impl<'a> Restore<'a> {
         add_bases(&mut rows, source, self.open_bases()?)?;
         let page_size = self.page_size.unwrap_or(header.page_size as usize);
         let mut builder = self.builder.take().unwrap_or_default().page_size(page_size).create(true);
-        (builder.archive, builder.transaction_timeout, builder.restoring) = (None, None, true);
+        (builder.archive, builder.transaction_timeout) = (None, None);
         builder.encryption_key.iter_mut().for_each(|source| source.set_new_id_if_empty(rows.key_id()));
         builder.validate()?; // before any file is created
         builder.check_cache(page_size)?;
         let fs = builder.mode_fs();
-        let _running = begin(&*fs, to)?;
+        let begun = begin(&*fs, to)?;
+        builder.restoring = Some(begun.database_id);
         let filled = self.fill(&builder, &mut rows, header, to);
         let (commit_time, replayed_transactions) = filled.inspect_err(|_| free_space(&*fs, to))?;
         finish(&*fs, to)?;
@@ -262,6 +246,7 @@ impl<'a> Restore<'a> {
             commit_time,
             replayed_transactions,
             is_verified: self.verify,
+            removed_unfinished: begun.removed_unfinished,
         })
     }
 
@@ -357,50 +342,6 @@ fn add_bases<'r>(rows: &mut Rows<'r>, path: &Path, mut bases: Vec<(Rows<'r>, Pat
         (oldest, path) = (header, base_path);
     }
     Ok(())
-}
-
-/// Prepares a new or empty directory for a restore or a compaction (RESTORE-1). The caller keeps the lock to
-/// the end.
-pub(super) fn begin(fs: &dyn Fs, to: &Path) -> Result<Option<Box<dyn FileLock>>, Error> {
-    refuse_empty(to, "new store")?;
-    create_dir_all_durable(fs, to).map_err(|e| Error::io("create", to, e))?;
-    refuse_marked(fs, to)?;
-    let names = fs.list_dir(to).map_err(|e| Error::io("list", to, e))?;
-    if let Some(name) = names.first() {
-        return Err(Error::Invalid(format!(
-            "{} is not empty (it holds {name:?}); name a new or empty directory for the new store",
-            to.display()
-        )));
-    }
-    let marker = to.join(RESTORING_NAME);
-    let file = fs.open(&marker, OpenOptions::new().create_new(true));
-    let file = file.map_err(|e| Error::io("create", &marker, e))?;
-    // `None` if an opening has the lock just now to look whether this restore is running.
-    let running = fs.lock_exclusive(&marker).map_err(|e| Error::io("lock", &marker, e))?;
-    file.sync().map_err(|e| Error::io("sync", &marker, e))?;
-    fs.sync_dir(to).map_err(|e| Error::io("sync", to, e))?;
-    Ok(running)
-}
-
-/// Marks the new store as complete, so that it can be opened (RESTORE-1).
-pub(super) fn finish(fs: &dyn Fs, to: &Path) -> Result<(), Error> {
-    let marker = to.join(RESTORING_NAME);
-    fs.remove_file(&marker).map_err(|e| Error::io("remove", &marker, e))?;
-    fs.sync_dir(to).map_err(|e| Error::io("sync", to, e))
-}
-
-/// Frees the disk space of a store that a failed restore or compaction has closed: removes the files of its
-/// directory, which was empty before, except `RESTORING` (RESTORE-1). Best effort, because the caller returns
-/// the first error.
-pub(super) fn free_space(fs: &dyn Fs, store: &Path) {
-    let log = store.join(WAL_DIR);
-    let streams = fs.list_dir(&log).unwrap_or_default().into_iter().map(|name| log.join(name));
-    for dir in streams.chain([store.to_path_buf()]) {
-        let names = fs.list_dir(&dir).unwrap_or_default();
-        for name in names.iter().filter(|name| *name != RESTORING_NAME) {
-            let _ = fs.remove_file(&dir.join(name)); // fails for directories
-        }
-    }
 }
 
 /// Digest and row count of a table that was loaded.

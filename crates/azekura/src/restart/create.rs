@@ -31,7 +31,7 @@ use crate::encryption::{StoreKeys, new_data_key};
 use crate::options::{Builder, MIN_FRAMES};
 
 /// Name of the file that is locked while a store is created.
-const LOCK_NAME: &str = "LOCK";
+pub(crate) const LOCK_NAME: &str = "LOCK";
 /// LSN of the change that creates the pages of an empty store. The log has no record of that change.
 const FIRST_LSN: Lsn = Lsn(1);
 
@@ -47,14 +47,14 @@ pub(super) struct Taken {
 pub(super) fn take(path: &Path, options: &Builder) -> Result<Taken, Error> {
     let fs = &*options.fs;
     if !options.create || options.read_only {
-        return match refuse_foreign(fs, path) {
+        return match refuse_foreign(options, path) {
             Err(damage @ Error::Corrupt { .. }) => Err(damage),
             _ => Err(Error::NotFound { path: path.to_path_buf() }),
         };
     }
     // Checked before any file is created, so that a refused call leaves no files.
     options.check_cache(options.page_size)?;
-    match refuse_foreign(fs, path) {
+    match refuse_foreign(options, path) {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
         outcome => outcome?,
     }
@@ -77,7 +77,8 @@ pub(super) fn has_control(fs: &dyn Fs, path: &Path) -> Result<bool, Error> {
     file_exists(fs, &control).map_err(|e| Error::io("open", &control, e))
 }
 
-fn refuse_foreign(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
+fn refuse_foreign(options: &Builder, path: &Path) -> Result<(), Error> {
+    let fs = &*options.fs;
     let names = fs.list_dir(path).map_err(|e| Error::io("list", path, e))?;
     let of_creation = [
         RESTORING_NAME,
@@ -87,10 +88,12 @@ fn refuse_foreign(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
         PageFile::DOUBLE_WRITE_NAME,
         CONTROL_NAME,
     ];
-    // An interrupted creation has not created these files.
+    // An interrupted creation has not created these files. A restore has removed those of an unfinished one,
+    // but not the directories.
     let of_use = [WAL_DIR, PageFile::LSN_MAP_NAME];
-    let is_of_use = |name: &&String| of_use.contains(&name.as_str());
-    let is_foreign = |name: &&String| !of_creation.contains(&name.as_str());
+    let is_of_use = |name: &&String| of_use.contains(&name.as_str()) && options.restoring.is_none();
+    let is_of_restore = |name: &&String| *name == WAL_DIR && options.restoring.is_some();
+    let is_foreign = |name: &&String| !of_creation.contains(&name.as_str()) && !is_of_restore(name);
     match names.iter().find(is_of_use).or_else(|| names.iter().find(is_foreign)) {
         None => Ok(()),
         Some(name) if is_of_use(&name) => Err(Error::Corrupt {
@@ -109,7 +112,7 @@ fn refuse_foreign(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
 
 fn create(path: &Path, options: &Builder) -> Result<(), Error> {
     let page_size = options.page_size;
-    let database_id = random();
+    let database_id = options.restoring.unwrap_or_else(random);
     let (key_record, keys) = new_data_key(path, options.encryption_key.as_ref())?;
     let (fs, pages) = (Arc::clone(&options.fs), first_pages(page_size, keys.as_ref())?);
     create_pages(fs, path, (page_size, database_id), &pages, keys.as_ref())?;

@@ -32,6 +32,8 @@ mod create;
 mod log;
 mod redo;
 
+pub(crate) use create::LOCK_NAME;
+
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -194,7 +196,7 @@ impl<'a> Restart<'a> {
         let identity = Identity { database_id, covered };
         let file =
             PageFile::open_as(Arc::clone(&options.fs), path, page_size, identity, options.page_access)?;
-        let file = if options.restoring { file.filled_once() } else { file };
+        let file = if options.restoring.is_some() { file.filled_once() } else { file };
         let file = file.encrypted(keys.as_ref().map(|keys| Arc::clone(&keys.cipher)));
         let last_finished = file.last_finished();
         // All pages of a closed store are synced, so none can be torn.

@@ -172,8 +172,7 @@ fn backups_under_load_and_their_restores_survive_kills() {
                 Err(Error::RestoreUnfinished { .. } | Error::NotFound { .. }) => {
                     assert!(made.is_err(), "round {round}: a complete restore is refused");
                     refused_restores += 1;
-                    let to = FaultFs::new();
-                    restore(&to).expect("restores");
+                    restore(&to).expect("restores over the killed one");
                     assert_is_a_state(&on(&to).create(false).open("copy").expect("opens"), before, round);
                 }
                 Err(other) => panic!("round {round}: {other:?}"),

@@ -12,6 +12,12 @@ use crate::segment::{parse_segment, parse_stream, segment_name};
 
 use super::scan::{self, SegmentRef};
 
+/// Returns `true` if the file `segment` in the directory `stream` of a log has the name of a segment.
+#[must_use]
+pub fn is_segment(stream: &str, segment: &str) -> bool {
+    parse_stream(stream).is_some() && parse_segment(segment).is_some()
+}
+
 /// A segment that holds at least one valid header.
 #[derive(Debug)]
 struct Member {
