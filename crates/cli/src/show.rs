@@ -20,6 +20,11 @@ pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
+/// Returns the end of a line: states if the files of an unfinished restore or compaction were removed.
+pub(crate) const fn removed_unfinished(is_removed: bool) -> &'static str {
+    if is_removed { "; removed the files of an unfinished restore or compaction first" } else { "" }
+}
+
 /// Formats bytes in the unit that leaves one to four digits before the decimal point.
 pub(crate) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];

@@ -151,7 +151,8 @@ Examples:
   azekura restore s3://bucket/monday copy.db      see `azekura backup --help`
 
 Makes a new store in DB, a new or empty directory. A restore that failed or
-was killed leaves a directory that no command opens: delete it.
+was killed leaves a directory that no command opens: run the restore again. It
+removes the files of the unfinished one, and says so.
 An incremental backup needs each backup of its chain by --base, in any order.
 With --archive the restore adds the transactions of the log archive to those
 of the backup: all of them, or those up to --to-time. The new store has no
@@ -225,6 +226,7 @@ impl Restore {
             restore = restore.page_size(bytes);
         }
         let mut replayed = (0, None);
+        let mut removed_unfinished = false;
         let (report, json) = match &self.path {
             Some(path) => {
                 let report = match &self.from {
@@ -234,6 +236,7 @@ impl Restore {
                 };
                 let json = serde_json::to_string(&report)?;
                 replayed = (report.replayed_transactions, report.commit_time);
+                removed_unfinished = report.removed_unfinished;
                 (report.backup, json)
             }
             None => {
@@ -258,7 +261,7 @@ impl Restore {
                 }
                 _ => String::new(),
             };
-            writeln!(out, "{described}{verified}{archived}")?;
+            writeln!(out, "{described}{verified}{archived}{}", show::removed_unfinished(removed_unfinished))?;
         }
         Ok(Outcome::Well)
     }

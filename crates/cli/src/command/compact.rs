@@ -20,8 +20,9 @@ Examples:
 Copies all tables into a new store with full pages and no free ones, and
 prints the sizes of both. DB is not changed. NEW is a new or empty
 directory. A copy that failed or was killed leaves a directory that no command
-opens: delete it. `azekura check NEW` verifies the copy. NEW is another store:
-its first backup must be full, and it needs a new directory for an archive.
+opens: run it again. It removes the files of the unfinished copy, and says so.
+`azekura check NEW` verifies the copy. NEW is another store: its first backup
+must be full, and it needs a new directory for an archive.
 
 A value of a row of more than five sixteenths of a page (2.5 KB of 8 KiB) has
 pages of its own. --page-size sets the page size of the new store.
@@ -74,7 +75,8 @@ impl Compact {
         }
         let (tables, rows) = (show::counted(report.tables, "table"), show::counted(report.rows, "row"));
         let (before, after) = (show::bytes(report.bytes_before), show::bytes(report.bytes_after));
-        writeln!(out, "{tables}, {rows}: {before} became {after}")?;
+        let removed = show::removed_unfinished(report.removed_unfinished);
+        writeln!(out, "{tables}, {rows}: {before} became {after}{removed}")?;
         Ok(Outcome::Well)
     }
 }

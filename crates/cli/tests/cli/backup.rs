@@ -223,6 +223,7 @@ fn killed_backups_restores_and_compactions_are_whole_or_refused() {
     Run::in_dir(&scratch, &["backup", "db", "right"]).well();
     let dump = |db: &str| Run::in_dir(&scratch, &["dump", db, "t"]);
     let right = dump("db").well();
+    let mut removed = 0;
     for round in 0..24_u64 {
         let delay = Duration::from_millis(2 + round * 3);
         let copy = format!("copy{round}");
@@ -235,8 +236,15 @@ fn killed_backups_restores_and_compactions_are_whole_or_refused() {
             let run = dump(&new);
             let is_refused = run.stderr.contains("did not finish") || run.stderr.contains("holds no Azekura");
             assert!(run.code == 1 && is_refused || run.stdout == right, "round {round}: {}", run.stderr);
+            if is_refused {
+                let said = Run::in_dir(&scratch, &[command, source, &new]).well();
+                assert!(said.contains("20,000 rows"), "{said}");
+                assert_eq!(dump(&new).stdout, right, "round {round}");
+                removed += u32::from(said.contains("removed the files of an unfinished"));
+            }
         }
     }
+    println!("{removed} unfinished copies were removed");
 }
 
 #[test]
