@@ -272,7 +272,6 @@ impl Database {
         let (began, limit) = (Instant::now(), retry_time.map(seconds).transpose()?);
         for run in 1.. {
             let tx = Bound::new(py, self.begin(py, true, None)?)?;
-            tx.get().stay_in_thread();
             let value = body.call1((&tx,)).and_then(refuse_coroutine);
             let ended = value.and_then(|value| Ok((value, tx.get().commit_nowait(py)?)));
             match ended {

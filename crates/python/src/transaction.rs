@@ -1,7 +1,6 @@
 //! Transactions and savepoints.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::thread::{self, ThreadId};
 
 use pyo3::exceptions::{PyResourceWarning, PyRuntimeError};
 use pyo3::prelude::*;
@@ -14,31 +13,15 @@ pub(crate) type SharedTx = Arc<TxCell>;
 
 /// A transaction that has not ended, or `None`. A Python transaction, its tables and their iterators share
 /// it.
-pub(crate) struct TxCell(Mutex<Option<OpenTx>>);
+pub(crate) struct TxCell(Mutex<Option<azekura::Transaction>>);
 
-/// A transaction that has not ended.
-pub(crate) struct OpenTx {
-    tx: azekura::Transaction,
-    /// The thread that ends the transaction, if a `with` block or `transact` in this thread does so.
-    thread: Option<ThreadId>,
-}
-
-/// Returns the open transaction for a call in this thread.
-///
-/// A call that would wait for a transaction of its own thread raises an error, because the wait would not
-/// end. A transaction that another thread may end is detached from its thread before its first lock, so that
-/// other transactions wait for it.
-pub(crate) fn opened(open: &mut Option<OpenTx>) -> PyResult<&mut azekura::Transaction> {
-    let OpenTx { tx, thread } = open.as_mut().ok_or_else(ended)?;
-    if *thread != Some(thread::current().id()) {
-        // Fails if the transaction was rolled back; the call of the store then fails, too.
-        let _ = tx.detach_from_thread();
-    }
-    Ok(tx)
+/// Returns the open transaction for a call.
+pub(crate) fn opened(open: &mut Option<azekura::Transaction>) -> PyResult<&mut azekura::Transaction> {
+    open.as_mut().ok_or_else(ended)
 }
 
 /// Locks a transaction, which only one thread at a time can use.
-pub(crate) fn lock(tx: &SharedTx) -> PyResult<MutexGuard<'_, Option<OpenTx>>> {
+pub(crate) fn lock(tx: &SharedTx) -> PyResult<MutexGuard<'_, Option<azekura::Transaction>>> {
     match tx.0.try_lock() {
         Ok(open) => Ok(open),
         Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err("another thread uses this transaction")),
@@ -58,27 +41,18 @@ pub(crate) struct Transaction {
 
 impl Transaction {
     pub(crate) fn new(tx: azekura::Transaction) -> Self {
-        Self { tx: Arc::new(TxCell(Mutex::new(Some(OpenTx { tx, thread: None })))) }
-    }
-
-    /// Declares that this thread will end the transaction. While another thread uses it, does nothing.
-    pub(crate) fn stay_in_thread(&self) {
-        if let Ok(mut open) = lock(&self.tx)
-            && let Some(open) = open.as_mut()
-        {
-            open.thread = Some(thread::current().id());
-        }
+        Self { tx: Arc::new(TxCell(Mutex::new(Some(tx)))) }
     }
 
     pub(crate) fn roll_back(&self, py: Python<'_>) -> PyResult<()> {
         let open = lock(&self.tx)?.take();
-        without_gil(py, || open.map_or(Ok(()), |open| open.tx.abort()))
+        without_gil(py, || open.map_or(Ok(()), azekura::Transaction::abort))
     }
 
     /// Rolls the transaction back after an exception of its body. Returns the conflict that has rolled the
     /// transaction back before, because the body may have caught it and raised another exception.
     pub(crate) fn roll_back_after(&self, py: Python<'_>) -> PyResult<Option<PyErr>> {
-        let Some(OpenTx { tx, .. }) = lock(&self.tx)?.take() else { return Ok(None) };
+        let Some(tx) = lock(&self.tx)?.take() else { return Ok(None) };
         let conflict = without_gil(py, || {
             if !tx.is_over() {
                 return tx.abort().map(|()| None);
@@ -106,7 +80,7 @@ impl Drop for TxCell {
     fn drop(&mut self) {
         let Some(open) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
         Python::attach(|py| {
-            if !open.tx.is_over() {
+            if !open.is_over() {
                 let warning = py.get_type::<PyResourceWarning>();
                 let text =
                     c"a transaction was forgotten, and is rolled back: commit or abort it, or use `with`";
@@ -168,23 +142,28 @@ impl Transaction {
     /// Commits and waits until the transaction is durable.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         let open = lock(&self.tx)?.take().ok_or_else(ended)?;
-        without_gil(py, || open.tx.commit())
+        without_gil(py, || open.commit())
     }
 
     /// Commits and returns a ticket at once, which reports when the transaction is durable.
     pub(crate) fn commit_nowait(&self, py: Python<'_>) -> PyResult<Ticket> {
         let open = lock(&self.tx)?.take().ok_or_else(ended)?;
-        Ok(Ticket::new(without_gil(py, || open.tx.commit_async())?))
+        Ok(Ticket::new(without_gil(py, || open.commit_async())?))
     }
 
     /// Rolls the transaction back.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
         let open = lock(&self.tx)?.take().ok_or_else(ended)?;
-        without_gil(py, || open.tx.abort())
+        without_gil(py, || open.abort())
+    }
+
+    /// Declares that another thread may continue and end the transaction: other transactions of this thread
+    /// then wait for it. Without this call, such a wait raises `Invalid`, because it would not end.
+    fn detach_from_thread(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, azekura::Transaction::detach_from_thread)
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf.get().stay_in_thread();
         slf
     }
 
@@ -226,7 +205,7 @@ impl Savepoint {
     ) -> PyResult<bool> {
         let tx = self.tx.get();
         // A transaction that a conflict has rolled back has no changes to undo.
-        if !kind.is_none(py) && lock(&tx.tx)?.as_ref().is_some_and(|open| !open.tx.is_over()) {
+        if !kind.is_none(py) && lock(&tx.tx)?.as_ref().is_some_and(|open| !open.is_over()) {
             tx.rollback_to(py, self)?;
         }
         Ok(false)

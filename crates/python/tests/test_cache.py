@@ -317,6 +317,31 @@ def test_a_child_of_a_fork_is_refused_and_harms_nothing(cache):
     assert list(cache) == ["a", "c"]
 
 
+def key_of(id):
+    return {"one": b"1" * 32, "two": b"2" * 32}[id]
+
+
+def test_an_encrypted_cache(tmp_path):
+    path = tmp_path / "cache"
+    with Cache(path, encryption_key=key_of, encryption_key_id="one") as cache:
+        cache["a"] = "secret" * 20
+        with Cache(path, encryption_key=key_of, encryption_key_id="one") as other:
+            assert other["a"] == cache["a"]
+        pickled = pickle.dumps(cache)
+        for key in (None, b"1" * 32, b"2" * 32):
+            with pytest.raises(azekura.Invalid, match="another encryption key"):
+                Cache(path, encryption_key=key)
+    assert b"secret" not in b"".join(f.read_bytes() for f in path.rglob("*") if f.is_file())
+    with pytest.raises(azekura.Invalid, match="is encrypted"):
+        Cache(path)
+    with pytest.raises(azekura.Invalid, match="another key"):
+        Cache(path, encryption_key=b"2" * 32)
+    assert pickle.loads(pickled)["a"] == "secret" * 20
+    pickle.loads(pickled).close()
+    with Cache(path, encryption_key=b"1" * 32) as cache:
+        assert cache["a"] == "secret" * 20 and cache.check() == []
+
+
 def test_unknown_settings_and_values_that_cannot_be_pickled(cache, tmp_path):
     with pytest.raises(ValueError, match="least-recently-used"):
         Cache(tmp_path / "d", eviction_policy="random")

@@ -390,9 +390,17 @@ def test_a_with_block_does_not_wait_for_itself(db):
     with pytest.raises(azekura.Invalid, match="same thread"):
         db.transact(lambda tx: (tx[stock].add("rice"), stock.add("rice")))
     assert stock["rice"] == 2
-    # A transaction that another thread ends is waited for.
+    # Without `with`, too. Before, the call waited without end.
     tx = db.begin()
     tx[stock]["rice"] = 3
+    with pytest.raises(azekura.Invalid, match="same thread"):
+        stock.add("rice")
+    other = db.begin()
+    with pytest.raises(azekura.Invalid, match="same thread"):
+        other[stock].add("rice")
+    other.abort()
+    # A transaction that another thread ends is waited for.
+    tx.detach_from_thread()
     threading.Timer(0.2, tx.commit).start()
     assert stock.add("rice") == 4
     with db.begin() as tx:
@@ -455,6 +463,7 @@ def test_a_limit_ends_waiting_and_long_transactions(tmp_path):
         table[1] = 1
         holder = db.begin()
         holder[table][1] = 2
+        holder.detach_from_thread()
         with pytest.raises(azekura.Conflict):
             with db.begin(lock_timeout=0.01) as tx:
                 tx[table][1] = 3
@@ -484,6 +493,7 @@ def test_a_call_of_a_table_ends_after_the_lock_timeout(tmp_path):
         table[1] = 1
         holder = db.begin()
         holder[table][1] = 2
+        holder.detach_from_thread()
         began = time.monotonic()
         calls = [lambda: table.get(1), lambda: table.add(1), lambda: list(table), lambda: table.pop(1)]
         for call in calls:
@@ -522,6 +532,7 @@ def test_a_transaction_with_a_hidden_conflict_runs_again(tmp_path):
         for hide in (returns, raises_another):
             holder, runs = db.begin(), []
             holder[table][1] = 2
+            holder.detach_from_thread()
 
             def body(tx):
                 runs.append(tx)
@@ -536,6 +547,7 @@ def test_a_transaction_with_a_hidden_conflict_runs_again(tmp_path):
             assert (len(runs), table[1], table[2]) == (2, 3, 2)
         holder, runs = db.begin(), []
         holder[table][1] = 2
+        holder.detach_from_thread()
 
         def is_stopped(tx):
             runs.append(tx)
@@ -563,6 +575,7 @@ def test_no_run_of_a_transaction_begins_after_the_retry_time(tmp_path):
         table[1] = 1
         holder = db.begin()
         holder[table][1] = 2
+        holder.detach_from_thread()
         runs = []
 
         def add(tx):

@@ -261,9 +261,10 @@ class _Store:
     # Directory and user of each `Cache` object that was freed, until the store is left.
     _freed: collections.deque = collections.deque()
 
-    def __init__(self, directory):
+    def __init__(self, directory, key):
         # Other writers wait for `lock`, so a limit of the store would only break long transactions.
-        self.db = azekura.open(directory, transaction_timeout=None)
+        self.db = azekura.open(directory, transaction_timeout=None, **key)
+        self.key = key  # the arguments for the encryption
         self.users = set()  # `Cache._user` of each object that has this store open
         self.lock = threading.RLock()
         self.tx = self.writer = None
@@ -289,12 +290,15 @@ class _Store:
                 store = cls._open.get(directory)
                 if store is None:
                     try:
-                        store = cls(directory)
+                        store = cls(directory, cache._key)
                     except azekura.Busy:
                         if directory in cls._open:
                             continue  # a signal handler has opened it
                         raise
                     cls._open[directory] = store
+                if store.key != cache._key:
+                    text = "this process has the cache open with another encryption key; use the same key"
+                    raise azekura.Invalid(f"{directory}: {text}")
                 store.users.add(cache._user)
                 # A signal handler may have closed the store before it had this user.
                 if cls._open.get(directory) is store:
@@ -399,6 +403,8 @@ class Cache:
     - `eviction_policy`: "least-recently-stored", "least-recently-used" or "least-frequently-used" (with these
       two each read is also a write), or "none".
     - `statistics`: count hits and misses.
+    - `encryption_key`, `encryption_key_id`: as for `azekura.open`. All caches of a process on one directory
+      have the same key. A pickled cache has its key, too; a function must then be one of a module.
     """
 
     def __init__(
@@ -411,6 +417,8 @@ class Cache:
         eviction_policy="least-recently-stored",
         statistics=False,
         tag_index=True,
+        encryption_key=None,
+        encryption_key_id="",
     ):
         if directory is None:
             directory = tempfile.mkdtemp(prefix="azekura-cache-")
@@ -420,6 +428,7 @@ class Cache:
         self._directory = os.path.abspath(directory)
         os.makedirs(self._directory, exist_ok=True)
         self._timeout = timeout
+        self._key = {"encryption_key": encryption_key, "encryption_key_id": encryption_key_id}
         self._check_policy(eviction_policy)
         self.size_limit, self.cull_limit, self.eviction_policy = size_limit, cull_limit, eviction_policy
         self.statistics, self.tag_index = statistics, tag_index
@@ -1004,11 +1013,12 @@ class Cache:
             _Store.leave_freed((self._directory, user))
 
     def __getstate__(self):
-        return self._directory, self._timeout, {name: getattr(self, name) for name in _SETTINGS}
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        return self._directory, self._timeout, settings, self._key
 
     def __setstate__(self, state):
         # The first call opens the store: an error of unpickling would end the worker process of a pool, and
         # the program would wait for its result without end.
-        self._directory, self._timeout, settings = state
+        self._directory, self._timeout, settings, self._key = state
         self.__dict__.update(settings)
         self._pid, self._opened, self._user = os.getpid(), None, object()

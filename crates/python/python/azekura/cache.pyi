@@ -34,6 +34,8 @@ class Cache:
         eviction_policy: _Policy = "least-recently-stored",
         statistics: bool = False,
         tag_index: bool = True,
+        encryption_key: bytes | Callable[[str], bytes] | None = None,
+        encryption_key_id: str = "",
     ) -> None: ...
     @property
     def directory(self) -> str: ...
