@@ -196,10 +196,8 @@ pub(crate) fn decode(mut value: &[u8]) -> Option<Entry> {
 
 /// Returns the error for a catalog row that holds no tree.
 pub(crate) fn corrupt_row(table: &str) -> Error {
-    Error::CorruptPage {
-        page: CATALOG.root,
-        reason: format!("the catalog's row of table {table:?} does not describe a tree"),
-    }
+    let reason = format!("the catalog's row of table {table:?} does not describe a tree");
+    Error::damaged(CATALOG.root, reason)
 }
 
 #[cfg(test)]

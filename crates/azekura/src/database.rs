@@ -234,7 +234,7 @@ impl Database {
     }
 
     pub(crate) fn open_with(path: &Path, mut options: Builder) -> Result<Self, Error> {
-        let parts = restart::open(path, &mut options)?;
+        let parts = restart::open(path, &mut options).map_err(|error| error.in_store(path))?;
         let undo_pace = UndoPace::default();
         undo_pace.restarted(parts.recovery.undone, parts.recovery.undo_time);
         let locks = azekura_lock::LockOptions::default();

@@ -7,12 +7,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use azekura_base::{LogFailed, PageId, TxnId};
+use azekura_buffer::PageFile;
 
 use crate::catalog::TableTypes;
 use crate::key::DecodeError;
 use crate::value::EncodeError;
 pub(crate) use reason::{full_message, is_space_missing};
-use reason::{its_key, named, why_full};
+use reason::{its_key, named, of_file, why_full};
 
 /// The caller's reaction to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -426,9 +427,16 @@ pub enum Error {
         /// Description of the damage.
         reason: String,
     },
-    /// A page does not fit its position in the tree or another structure.
-    #[error("page {page} is damaged: {reason}")]
+    /// A page has other bytes than those written, or does not fit its position in the tree or another
+    /// structure. Check a copy of the store with `azekura check`, and restore a backup.
+    #[error(
+        "page {page}{} is damaged: {reason}; check a copy of the store with `azekura check`, and restore a \
+         backup",
+        of_file(path)
+    )]
     CorruptPage {
+        /// The page file.
+        path: PathBuf,
         /// The page.
         page: PageId,
         /// Description of the damage.
@@ -529,6 +537,22 @@ impl Error {
             }
             _ => None,
         }
+    }
+
+    /// Returns the error of a damaged page; the code that knows the store adds it by
+    /// [`in_store`](Self::in_store).
+    pub(crate) fn damaged(page: PageId, reason: String) -> Self {
+        Self::CorruptPage { path: PathBuf::new(), page, reason }
+    }
+
+    /// Adds the page file of the store in directory `store` to the error of a damaged page.
+    pub(crate) fn in_store(mut self, store: &Path) -> Self {
+        if let Self::CorruptPage { path, .. } = &mut self
+            && path.as_os_str().is_empty()
+        {
+            *path = store.join(PageFile::NAME);
+        }
+        self
     }
 
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {

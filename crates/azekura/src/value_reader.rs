@@ -41,7 +41,10 @@ impl<'r> ValueReader<'r> {
         *at = 0;
         let pages = match pages {
             Some(pages) => pages,
-            None => pages.insert(ChainReader::new(value.env(), reference)?),
+            None => {
+                let first = ChainReader::new(value.env(), reference);
+                pages.insert(first.map_err(|error| value.failed(error))?)
+            }
         };
         // Bytes that were copied from pages of another value are not passed on.
         value.protected(|_| pages.next_page(page)).inspect_err(|_| page.clear())?;

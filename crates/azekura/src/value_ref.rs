@@ -178,7 +178,8 @@ impl<'r> ValueRef<'r> {
             Stored::Inline([]) => {}
             Stored::Inline(bytes) => _ = each(bytes)?,
             Stored::Large(reference) => {
-                let mut pages = ChainReader::new(self.env(), reference)?;
+                let mut pages =
+                    ChainReader::new(self.env(), reference).map_err(|error| self.failed(error))?;
                 let mut piece = Vec::new();
                 loop {
                     piece.clear();
@@ -249,15 +250,23 @@ impl<'r> ValueRef<'r> {
         }
     }
 
+    /// Converts the error of a read; the error of a damaged page names the store.
+    pub(crate) fn failed(&self, error: TreeError) -> Error {
+        match self.reader {
+            Reader::Transaction(tx, _) => Error::from(error).in_store(&tx.shared().path),
+            Reader::Snapshot(snapshot) => snapshot.failed(error),
+        }
+    }
+
     /// Reads pages of the value, and returns the result if they were still part of the value (LENT-1).
     pub(crate) fn protected<T>(&self, read: impl FnOnce(&Env) -> Result<T, TreeError>) -> Result<T, Error> {
         if matches!(self.stored(), Stored::Inline(_)) {
-            return Ok(read(self.env())?);
+            return read(self.env()).map_err(|error| self.failed(error));
         }
         match self.reader {
             Reader::Transaction(tx, mark) => {
                 tx.check_not_undone(*mark)?;
-                Ok(read(self.env())?)
+                read(self.env()).map_err(|error| self.failed(error))
             }
             Reader::Snapshot(snapshot) => {
                 snapshot.db().lifetime.check_process()?;
@@ -265,7 +274,7 @@ impl<'r> ValueRef<'r> {
                 // Checked first, because a snapshot that is too old may read freed pages, which are not
                 // damage.
                 snapshot.checked(())?;
-                Ok(result?)
+                result.map_err(|error| self.failed(error))
             }
         }
     }

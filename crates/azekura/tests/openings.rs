@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
+#[path = "openings/damaged_pages.rs"]
+mod damaged_pages;
 #[path = "openings/encryption.rs"]
 mod encryption;
 #[path = "openings/encryption_keys.rs"]

@@ -361,6 +361,38 @@ impl StoreError {
             error => error,
         }
     }
+
+    /// Returns the file, the page, its offset and a description if this error is damage of one page.
+    #[must_use]
+    pub fn damage(&self) -> Option<(&Path, PageId, u64, String)> {
+        let (page, path, offset, damage) = match self {
+            Self::Corrupt { page, path, offset, found_checksum, expected_checksum, found_page } => {
+                let damage = format!(
+                    "checksum {found_checksum:#010x} for bytes with checksum {expected_checksum:#010x}, \
+                     page id {found_page}"
+                );
+                (page, path, offset, damage)
+            }
+            Self::Unwritten { page, path, offset } => {
+                (page, path, offset, "it holds zeroes only, as if it had never been written".into())
+            }
+            Self::Outdated { page, path, offset, found_lsn, written_lsn } => {
+                let damage = format!(
+                    "it is an older image with page LSN {found_lsn}, and the page was written with page LSN \
+                     {written_lsn}"
+                );
+                (page, path, offset, damage)
+            }
+            Self::Unauthentic { page, path, offset } => (
+                page,
+                path,
+                offset,
+                "it cannot be decrypted: its bytes are not those encrypted for this place".into(),
+            ),
+            Self::Io { .. } | Self::Stale { .. } | Self::Refused { .. } | Self::Failed { .. } => return None,
+        };
+        Some((path, *page, *offset, damage))
+    }
 }
 
 impl fmt::Display for StoreError {
@@ -372,30 +404,13 @@ impl fmt::Display for StoreError {
             Self::Io { action, path, page: None, offset, .. } => {
                 write!(f, "{action} {} at offset {offset}", path.display())
             }
-            Self::Corrupt { page, path, offset, found_checksum, expected_checksum, found_page } => write!(
-                f,
-                "page {page} at offset {offset} of {} is damaged: checksum {found_checksum:#010x} for bytes \
-                 with checksum {expected_checksum:#010x}, page id {found_page}",
-                path.display()
-            ),
-            Self::Unwritten { page, path, offset } => write!(
-                f,
-                "page {page} at offset {offset} of {} is damaged: it holds zeroes only, as if it had never \
-                 been written",
-                path.display()
-            ),
-            Self::Outdated { page, path, offset, found_lsn, written_lsn } => write!(
-                f,
-                "page {page} at offset {offset} of {} is damaged: it is an older image with page LSN \
-                 {found_lsn}, and the page was written with page LSN {written_lsn}",
-                path.display()
-            ),
-            Self::Unauthentic { page, path, offset } => write!(
-                f,
-                "page {page} at offset {offset} of {} cannot be decrypted: its bytes are not those that were \
-                 encrypted for this place",
-                path.display()
-            ),
+            Self::Corrupt { .. }
+            | Self::Unwritten { .. }
+            | Self::Outdated { .. }
+            | Self::Unauthentic { .. } => {
+                let Some((path, page, offset, damage)) = self.damage() else { return Ok(()) };
+                write!(f, "page {page} at offset {offset} of {} is damaged: {damage}", path.display())
+            }
             Self::Stale { path, found, expected } => write!(
                 f,
                 "{} is older than the control file: it holds page writes up to batch {found}, and the \

@@ -14,8 +14,8 @@ impl From<azekura_btree::TreeError> for Error {
             E::Append(error) => error.into(),
             E::Write(error) => error.into(),
             E::Interrupted => Self::Interrupted,
-            E::Corrupt { page_id, reason } => Self::CorruptPage { page: page_id, reason: reason.into() },
-            E::Apply(error) => Self::CorruptPage { page: error.page_id, reason: error.to_string() },
+            E::Corrupt { page_id, reason } => Self::damaged(page_id, reason.into()),
+            E::Apply(error) => Self::damaged(error.page_id, error.to_string()),
             other => Self::Invalid(other.to_string()),
         }
     }
@@ -28,7 +28,7 @@ impl From<FixError> for Error {
             FixError::Read(source) => source.into(),
             FixError::WriteBack { source, .. } => source.into(),
             FixError::NoSuchPage { page_id, .. } | FixError::Foreign { page_id, .. } => {
-                Self::CorruptPage { page: page_id, reason: error.to_string() }
+                Self::damaged(page_id, error.to_string())
             }
             other => Self::PageIo { source: other.into() },
         }
@@ -47,6 +47,13 @@ impl From<WriteError> for Error {
 
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
+        if let Some((path, page, offset, damage)) = error.damage() {
+            return Self::CorruptPage {
+                path: path.into(),
+                page,
+                reason: format!("{damage} (offset {offset})"),
+            };
+        }
         match error {
             StoreError::Failed { .. } => Self::PagesFailed,
             // Only after a failed extension of a file is its content certain.
@@ -55,10 +62,6 @@ impl From<StoreError> for Error {
             {
                 Self::LogFull { source: error.into() }
             }
-            StoreError::Corrupt { page, .. }
-            | StoreError::Unwritten { page, .. }
-            | StoreError::Unauthentic { page, .. }
-            | StoreError::Outdated { page, .. } => Self::CorruptPage { page, reason: error.to_string() },
             StoreError::Stale { ref path, .. } | StoreError::Refused { ref path, .. } => {
                 Self::Corrupt { path: path.to_path_buf(), offset: 0, reason: error.to_string() }
             }

@@ -1,8 +1,14 @@
 //! The reason in the sources of an error.
 
 use std::io;
+use std::path::Path;
 
 use azekura_base::TxnId;
+
+/// Returns the file of a damaged page for a message, if the error has it.
+pub(super) fn of_file(path: &Path) -> String {
+    if path.as_os_str().is_empty() { String::new() } else { format!(" of {}", path.display()) }
+}
 
 /// Returns `true` if the disk or the user's quota is full.
 pub(super) fn is_full(error: &io::Error) -> bool {

@@ -511,12 +511,10 @@ impl<'a> Restart<'a> {
             return Ok(catalog);
         }
         crate::scan::unlocked(&self.env, CATALOG, &mut |name, value| {
-            let entry = catalog::decode(value).ok_or_else(|| Error::CorruptPage {
-                page: CATALOG.root,
-                reason: format!(
-                    "the catalog's row {:?} does not describe a table",
-                    String::from_utf8_lossy(name)
-                ),
+            let entry = catalog::decode(value).ok_or_else(|| {
+                let name = String::from_utf8_lossy(name);
+                let reason = format!("the catalog's row {name:?} does not describe a table");
+                Error::damaged(CATALOG.root, reason)
             })?;
             catalog.reserve(entry.tree.id);
             Ok(())

@@ -106,7 +106,7 @@ impl<'s> Cursor<'s> {
                 // damage.
                 snapshot.checked(())?;
                 let last_commit = || snapshot.db().locks.table_dependency(scan.tree().id);
-                snapshot.inner.durability.note(found?, last_commit);
+                snapshot.inner.durability.note(found.map_err(|error| snapshot.failed(error))?, last_commit);
                 Ok(())
             });
             mine.end = mine.rows.len();

@@ -39,7 +39,7 @@ impl<'s> Leaves<'s> {
         let found = scan.next_batch_in(&snapshot.db().env, snapshot.view(), usize::MAX, &mut self.rows);
         // Checked first, because a snapshot that is too old may read freed pages, which are not damage.
         snapshot.checked(())?;
-        let newest = found?;
+        let newest = found.map_err(|error| snapshot.failed(error))?;
         let last_commit = || snapshot.db().locks.table_dependency(scan.tree().id);
         snapshot.inner.durability.note(newest, last_commit);
         Ok(Some(newest))
@@ -55,7 +55,7 @@ impl<'s> Leaves<'s> {
         self.large.clear();
         let read = self.rows.read_value(&self.snapshot.db().env, i, &mut self.large);
         self.snapshot.checked(())?;
-        read?;
+        read.map_err(|error| self.snapshot.failed(error))?;
         Ok((self.rows.key(i), &self.large))
     }
 }

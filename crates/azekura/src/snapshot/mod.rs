@@ -14,7 +14,7 @@ use std::time::Duration;
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use azekura_base::{DurableLog, Lsn, TreeId};
 use azekura_btree::node::Cell;
-use azekura_btree::{SnapshotId, Tree, VersionPart, Versions, View};
+use azekura_btree::{SnapshotId, Tree, TreeError, VersionPart, Versions, View};
 use azekura_lock::KeyRef;
 
 use self::cursor::Cursor;
@@ -242,6 +242,11 @@ impl Snapshot {
         CommitTicket::quiet(&self.inner.using, self.inner.durability.needed())
     }
 
+    /// Converts the error of a read; the error of a damaged page names the store.
+    pub(crate) fn failed(&self, error: TreeError) -> Error {
+        Error::from(error).in_store(&self.db().path)
+    }
+
     /// Reads the cell of a row into `cell`; returns the row's value, or `None` if there is no row.
     fn read_key<'v>(
         &'v self,
@@ -251,7 +256,7 @@ impl Snapshot {
     ) -> Result<Option<ValueRef<'v>>, Error> {
         let seen = tree.get_cell_in(&self.db().env, self.view(), key, cell);
         self.checked(())?;
-        let seen = seen?;
+        let seen = seen.map_err(|error| self.failed(error))?;
         let last_commit = || self.db().locks.key_dependency(tree.id, KeyRef::Key(key));
         self.inner.durability.note(seen.page_lsn, last_commit);
         let Some(flags) = seen.flags else { return Ok(None) };

@@ -88,7 +88,7 @@ impl Transaction {
                 return stuck;
             }
         }
-        error
+        error.in_store(&self.db.path)
     }
 
     pub(super) fn lock_failed(&self, error: LockError) -> Error {
