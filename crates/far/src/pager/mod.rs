@@ -53,10 +53,8 @@ use core::replicas::LiveServers;
 pub(crate) use core::slack::least as least_slack;
 pub(crate) use fork::Frozen;
 pub(crate) use maintenance::Server;
-use std::sync::atomic::{
-    AtomicBool,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -176,8 +174,8 @@ impl Pager {
                 Ok(Event::Stopped) => return,
                 Err(error) => self.lock().stop_program(&Loss::Faults { source: error }),
             }
-            // Acquire: pairs with Release in `streams_changed`. Relaxed: a hint; after `interrupt` this thread
-            // looks again.
+            // Acquire: pairs with Release in `streams_changed`. Relaxed: a hint; after `interrupt` this
+            // thread looks again.
             if self.changed.load(Relaxed) && self.changed.swap(false, Acquire) {
                 replicas = self.lock().replicas();
             }

@@ -427,8 +427,8 @@ fn sanitizers_find_as_much_as_without_the_recorder() {
     }
 }
 
-/// The first signal is the program's own, and subshells send the others. A handler of this process for `SIGINT`
-/// becomes the default action in the program, which cannot trap a signal that was ignored when it started.
+/// The first signal is the program's own, and subshells send the others. This process handles `SIGINT`, so
+/// the program starts with the default action: it cannot trap a signal that was ignored when it started.
 #[test]
 fn signals_of_other_processes_to_the_recorder_reach_the_program() {
     let _turn = turn();
