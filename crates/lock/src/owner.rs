@@ -210,7 +210,8 @@ impl Owners {
         assert!(chunk < CHUNKS, "more than two thousand million transactions at once");
         self.chunks[chunk]
             .get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| CachePadded::new(Owner::new())).collect());
-        self.len.store(index + 1, Relaxed); // Relaxed: ordered by `grow`
+        // Release: pairs with the Acquire in `len_after_fence`. Its caller reads the owners below the number.
+        self.len.store(index + 1, Release);
         index
     }
 
@@ -221,6 +222,12 @@ impl Owners {
         // precedes every owner that is not included in this count.
         let _grow = self.grow.lock();
         self.len.load(Relaxed)
+    }
+
+    /// Returns the number of owners, without a lock. The caller has executed a sequentially consistent fence:
+    /// the number includes each owner that was added before a fence that precedes it.
+    pub(crate) fn len_after_fence(&self) -> u32 {
+        self.len.load(Acquire) // Acquire: see `add`
     }
 
     /// Returns `true` if the home of this owner is the home of another owner, too. Reads every owner, unless

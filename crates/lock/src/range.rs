@@ -1,14 +1,16 @@
 //! Range locks: a scan locks a run of keys by one entry with its owner, not by a request for each key.
 //!
-//! 1. The scan raises the tree's *range count* (once per transaction and tree). It stores an entry with tree,
-//!    bounds and mode with its owner, under the owner's mutex. A full fence follows.
+//! 1. The scan raises a *range count* (once per transaction and count): the count of the tree and the first 8
+//!    or 4 bytes of the keys, if all keys of the range have the same ones, or the count of the tree. It
+//!    stores an entry with tree, bounds and mode with its owner, under the owner's mutex. A full fence
+//!    follows.
 //! 2. It reads the *exclusive count* of each key's stripe: the number of requests in the stripe, held or
 //!    waiting, that conflict with a scan. If the count is 0, the key is locked. Otherwise an ordinary request
 //!    locks the key; if that is refused, the scan removes the entry.
 //! 3. A request that conflicts with a scan raises the exclusive count of its stripe, under the stripe's
-//!    latch, and a full fence follows. If the tree's range count is not 0, the request checks all owners. For
-//!    each entry that contains the key, an ordinary held request of that owner is made (the key is *shared*).
-//!    Then the request queues as usual.
+//!    latch, and a full fence follows. If another transaction has raised one of the three range counts that
+//!    the key belongs to, the request checks all owners. For each entry that contains the key, an ordinary
+//!    held request of that owner is made (the key is *shared*). Then the request queues as usual.
 //! 4. At its end a transaction removes its entries; keys that were shared are released as requests.
 //!
 //! - **KEYRANGE-1** While a request that conflicts with a scan holds a key, or waits for it, each transaction
@@ -23,11 +25,10 @@
 //!   transaction adopts the request (a grant) or releases it.
 //!
 //! Proof of KEYRANGE-1 for a scan S and a request R. One of the two fences comes first. If it is the fence of
-//! S, R reads the raised range count and the flag of S's owner, and visits the owner. R may lock the owner's
-//! mutex before S does, or may have read a count of owners without S's owner. In both cases that mutex orders
-//! R's exclusive count before S's read of it, so S reads the raised count. If the fence of R comes first, S
-//! reads the raised count as well. So S detects R, or R finds the entry. If both happen, S makes an ordinary
-//! request for the key, too, and one of them waits for the other.
+//! S, R reads the raised range count, a number of owners that includes S's owner, and the owner's flag. So R
+//! visits the owner and finds the entry. If the fence of R comes first, S reads the raised exclusive count.
+//! So S detects R, or R finds the entry. If both happen, S makes an ordinary request for the key, too, and
+//! one of them waits for the other.
 //!
 //! A key is shared only while its owner runs, or before the request that shares it begins to wait. The shared
 //! request blocks no request that waits already, because none of them conflicts with it. So the proof in
@@ -38,7 +39,7 @@ use std::sync::OnceLock;
 use azekura_base::sync::atomic::{
     AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence,
 };
-use azekura_base::{CachePadded, Lsn, TreeId};
+use azekura_base::{Lsn, TreeId};
 
 use crate::cell::StripeGuard;
 use crate::id::{KeyRef, LockId};
@@ -155,34 +156,63 @@ impl Ranges {
     }
 }
 
-const COUNTS: usize = if cfg!(loom) { 1 } else { 32 };
+/// Lengths of the prefixes of keys that have counts. Few ranges of other transactions then have the counts of
+/// a key: with tables of rows by customer or warehouse, for example, those of the same one.
+const PREFIXES: [usize; 3] = [8, 4, 0];
 
-/// Numbers of transactions with range locks, by hash of the tree. Allocated by the first range lock.
+/// Number of counts: a power of two. Two places of a few hundred that are in use rarely share a count.
+const COUNTS: usize = if cfg!(loom) { 1 } else { 1 << 14 };
+
+/// Largest number of counts that one transaction raises for prefixes; further ranges raise the count of the
+/// tree.
+const MOST_PLACES: usize = 16;
+
+/// Numbers of transactions with range locks, by hash of the tree and a prefix of the keys. Allocated by the
+/// first range lock.
 #[derive(Debug)]
-pub(crate) struct RangeCounts(OnceLock<Box<[CachePadded<AtomicU32>]>>);
+pub(crate) struct RangeCounts(OnceLock<Box<[AtomicU32]>>);
 
 impl RangeCounts {
     pub(crate) fn new() -> Self {
         let counts = Self(OnceLock::new());
         if cfg!(loom) {
-            counts.count(TreeId(0)); // The atomics of a model are made before its threads.
+            counts.all(); // The atomics of a model are made before its threads.
         }
         counts
     }
 
-    fn count(&self, tree: TreeId) -> &AtomicU32 {
-        let counts =
-            self.0.get_or_init(|| (0..COUNTS).map(|_| CachePadded::new(AtomicU32::new(0))).collect());
-        &counts[tree.0 as usize % COUNTS]
+    fn all(&self) -> &[AtomicU32] {
+        self.0.get_or_init(|| (0..COUNTS).map(|_| AtomicU32::new(0)).collect())
     }
 
-    /// Returns `false` if no transaction has a range lock in the tree. A thread that has executed a fence
-    /// after the fence in `try_lock_range` reads the counts that were raised before the latter (KEYRANGE-1).
-    fn may_have(&self, tree: TreeId) -> bool {
-        // Acquire: pairs with the Release in `release_ranges`. A requester that reads 0 comes after the scans
-        // that have ended, as if it had received the lock from them.
-        self.0.get().is_some_and(|counts| counts[tree.0 as usize % COUNTS].load(Acquire) != 0)
+    /// Returns `false` if no other transaction has a range lock that contains the key; `own` are the places
+    /// of the caller's ranges. A thread that has executed a fence after the fence in `try_lock_range` reads
+    /// the counts that were raised before the latter (KEYRANGE-1).
+    fn may_have(&self, tree: TreeId, key: &[u8], own: &[u32]) -> bool {
+        let Some(counts) = self.0.get() else { return false };
+        PREFIXES.into_iter().filter(|&len| len <= key.len()).any(|len| {
+            let place = place(tree, &key[..len]);
+            // Acquire: pairs with the Release in `release_ranges`. A requester that reads the count without
+            // a scan comes after the scan has ended, as if it had received the lock from it.
+            counts[place as usize].load(Acquire) > u32::from(own.contains(&place))
+        })
     }
+}
+
+/// Returns the position of the count for the keys of a tree with this prefix.
+fn place(tree: TreeId, prefix: &[u8]) -> u32 {
+    (LockId::key(0, tree, KeyRef::Key(prefix)).spread() % COUNTS as u64) as u32
+}
+
+/// Returns `true` if all keys of `from..to` begin with the first `len` bytes of `from`.
+fn has_one_prefix(from: &[u8], to: Option<&[u8]>, len: usize) -> bool {
+    let Some(prefix) = from.get(..len) else { return false };
+    // The least string above all strings with this prefix; none if the prefix has only the largest bytes.
+    let Some(last) = prefix.iter().rposition(|&byte| byte != u8::MAX) else { return true };
+    to.is_some_and(|to| {
+        to.starts_with(prefix)
+            || to.len() == last + 1 && to[..last] == prefix[..last] && to[last] == prefix[last] + 1
+    })
 }
 
 impl LockTable {
@@ -210,9 +240,13 @@ impl LockTable {
         }
         self.set_home(t);
         let owner = self.owners.get(t.owner);
-        if !t.range_trees.contains(&tree) {
-            self.range_counts.count(tree).fetch_add(1, Relaxed); // Relaxed: ordered by the fence below
-            t.range_trees.push(tree);
+        let is_shared = |len: &usize| has_one_prefix(from, to, *len) && t.range_places.len() < MOST_PLACES;
+        let len = PREFIXES.into_iter().find(is_shared).unwrap_or_default();
+        let place = place(tree, &from[..len]);
+        if !t.range_places.contains(&place) {
+            // Relaxed: ordered by the fence below.
+            self.range_counts.all()[place as usize].fetch_add(1, Relaxed);
+            t.range_places.push(place);
             owner.set_has_ranges(true);
         }
         let entered = owner.ranges.lock().enter(tree, from, to, mode_bits);
@@ -250,11 +284,12 @@ impl LockTable {
     }
 
     /// Makes requests for all ranges of other transactions that contain the key, if `want` conflicts with a
-    /// scan. The caller holds the stripe's latch until the request is in its queue or is withdrawn.
+    /// scan. `own` are the places of the requester's ranges, or a part of them. The caller holds the stripe's
+    /// latch until the request is in its queue or is withdrawn.
     pub(crate) fn share_ranges(
         &self,
         stripe: &mut StripeGuard<'_>,
-        (id, requester): (LockId, u32),
+        (id, requester, own): (LockId, u32, &[u32]),
         (tree, key): (TreeId, KeyRef<'_>),
         want: ModeBits,
     ) {
@@ -265,10 +300,10 @@ impl LockTable {
         stripe.announce_exclusive();
         // SeqCst: pairs with the fence in `try_lock_range` (KEYRANGE-1).
         fence(SeqCst);
-        if !self.range_counts.may_have(tree) {
+        if !self.range_counts.may_have(tree, key, own) {
             return;
         }
-        for number in (0..self.owners.len()).filter(|&number| number != requester) {
+        for number in (0..self.owners.len_after_fence()).filter(|&number| number != requester) {
             let owner = self.owners.get(number);
             if owner.has_ranges() {
                 let mut ranges = owner.ranges.lock();
@@ -314,14 +349,68 @@ impl LockTable {
         let shared = std::mem::take(&mut ranges.shared);
         owner.set_has_ranges(false);
         drop(ranges);
-        for tree in t.range_trees.drain(..) {
-            // Release: pairs with the Acquire in `share_ranges`. A request that still reads the old count
-            // finds no entry.
-            self.range_counts.count(tree).fetch_sub(1, Release);
+        for place in t.range_places.drain(..) {
+            // Release: pairs with the Acquire in `may_have`. A request that still reads the old count finds
+            // no entry.
+            self.range_counts.all()[place as usize].fetch_sub(1, Release);
         }
         for (id, request) in shared {
             self.stripe(id).lock().release(request, &self.owners, wakes);
         }
         self.wake(wakes);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Compares the answer with all strings of three different bytes, up to a length of 3.
+    #[test]
+    fn a_range_has_one_prefix_only_if_all_its_keys_begin_with_it() {
+        let mut all = vec![Vec::new()];
+        for length in 0..3 {
+            let longer = all.iter().filter(|key: &&Vec<u8>| key.len() == length);
+            let longer = longer.flat_map(|key| [0, 1, 255].map(|last| [key.as_slice(), &[last]].concat()));
+            all.extend(longer.collect::<Vec<_>>());
+        }
+        let mut found = [0; 3];
+        for (from, to) in all.iter().flat_map(|from| all.iter().map(move |to| (from, to))) {
+            for len in 0..3 {
+                if from < to && has_one_prefix(from, Some(to), len) {
+                    found[len] += 1;
+                    let keys = all.iter().filter(|key| (from..to).contains(key));
+                    keys.for_each(|key| assert!(key.starts_with(&from[..len]), "{from:?} {to:?} {len}"));
+                }
+            }
+        }
+        assert!(found.iter().all(|&ranges| ranges > 50), "{found:?}");
+        assert!(has_one_prefix(&[255, 255, 1], None, 2) && !has_one_prefix(&[255, 1], None, 2));
+        assert!(has_one_prefix(b"ab", Some(b"ac"), 2), "a prefix scan");
+        assert!(!has_one_prefix(b"ab", Some(b"ac\0"), 2), "it contains \"ac\"");
+    }
+
+    /// Requests for keys of other prefixes, and of the own range, need not look at the owners.
+    #[test]
+    fn a_range_has_the_count_of_its_prefix() {
+        let table = LockTable::new(crate::LockOptions::default());
+        let mut scan = table.begin(azekura_base::TxnId(1));
+        let tree = TreeId(1);
+        let mut range = |from: &[u8], to: Option<&[u8]>| {
+            let locked = table.try_lock_range(&mut scan, tree, (from, to), std::iter::empty(), KeyMode::SCAN);
+            assert_eq!(locked, Ok(Lsn(0)));
+            scan.range_places.clone()
+        };
+        let own = range(b"customer1", Some(b"customer5"));
+        let may_have = |key: &[u8], own: &[u32]| table.range_counts.may_have(tree, key, own);
+        assert!(may_have(b"customer7", &[]) && !may_have(b"customer7", &own));
+        assert!(!may_have(b"customerx"[..8].strip_suffix(b"r").expect("a suffix"), &[]), "a shorter key");
+        assert!(!may_have(b"custody00", &[]) && !may_have(b"item", &[]));
+        range(b"customer5", Some(b"cusu"));
+        assert!(may_have(b"custody00", &own) && !may_have(b"item", &[]));
+        let own = range(b"d", None);
+        assert!(may_have(b"item", &[]) && !may_have(b"item", &own));
+        table.release_all(scan, None);
+        assert!(!may_have(b"customer7", &[]) && !may_have(b"item", &[]));
     }
 }

@@ -415,7 +415,7 @@ impl LockTable {
         let mut stripe = self.stripe(id).lock();
         let shared = if t.has_ranges() { self.own_shared(&mut stripe, t.owner, id, in_range) } else { NONE };
         let own = own.map_or(shared, |held| held.request);
-        self.share_ranges(&mut stripe, (id, t.owner), (tree, key), want);
+        self.share_ranges(&mut stripe, (id, t.owner, &t.range_places), (tree, key), want);
         let demand = Demand { id, owner: t.owner, own, want, instant };
         let granted = stripe.attempt(&demand, &self.owners);
         drop(stripe);

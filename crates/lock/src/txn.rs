@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use azekura_base::{TreeId, TxnId};
+use azekura_base::TxnId;
 
 use crate::id::LockId;
 use crate::mode_bits::{self, Family, ModeBits};
@@ -42,8 +42,8 @@ pub struct TxnLocks {
     /// or X. Most transactions have neither, and need not search for them.
     has_strong: bool,
     closes_gaps: bool,
-    /// Trees in which the transaction has range locks.
-    pub(crate) range_trees: Vec<TreeId>,
+    /// Positions of the range counts that the transaction has raised.
+    pub(crate) range_places: Vec<u32>,
     held: Vec<Held>,
     /// A hash index over `held` by name, with open addressing. Empty while a linear search of `held` is
     /// cheaper.
@@ -66,7 +66,7 @@ impl TxnLocks {
             is_detached: false,
             has_strong: false,
             closes_gaps: false,
-            range_trees: Vec::new(),
+            range_places: Vec::new(),
             held: Vec::new(),
             index: Vec::new(),
         }
@@ -88,7 +88,7 @@ impl TxnLocks {
     /// Returns `true` if no lock is held.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.held.is_empty() && self.range_trees.is_empty()
+        self.held.is_empty() && self.range_places.is_empty()
     }
 
     /// Sets the bound of each later wait of this transaction; `None`: no bound (deadlocks are detected
@@ -147,7 +147,7 @@ impl TxnLocks {
     /// Returns `true` if the transaction has range locks.
     #[inline]
     pub(crate) const fn has_ranges(&self) -> bool {
-        !self.range_trees.is_empty()
+        !self.range_places.is_empty()
     }
 
     /// Records that key locks with these mode bits are held.
@@ -213,6 +213,7 @@ impl TxnLocks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use azekura_base::TreeId;
 
     #[test]
     fn finds_inserted_entries_at_every_size() {

@@ -101,7 +101,7 @@ impl LockTable {
             if demand.own == NONE && self.owners.get(demand.owner).has_ranges() {
                 demand.own = self.own_shared(&mut stripe, demand.owner, demand.id, 0);
             }
-            self.share_ranges(&mut stripe, (demand.id, demand.owner), key, demand.want);
+            self.share_ranges(&mut stripe, (demand.id, demand.owner, &[]), key, demand.want);
         }
         let demand = &demand;
         if let Some(request) = stripe.attempt(demand, &self.owners) {
