@@ -33,7 +33,7 @@ impl Tree {
     ///
     /// [`TreeError::SpaceFull`], or an error of pool or log.
     pub fn create(env: &Env, ctx: &mut WriteCtx<'_>, id: TreeId) -> Result<Self, TreeError> {
-        let found = find_pages(env, ctx.log_buffer, 1)?;
+        let found = find_pages(env, ctx.log_buffer, 1, &[])?;
         let tree = Self { id, root: found.first };
         let (take, scratch, mut image) = (found.op(), empty_leaf(env.page_size(), tree), Vec::new());
         let image = PageOp::image_of(scratch.page(), &mut image);

@@ -214,7 +214,7 @@ impl<'e> Loader<'e> {
 
     /// Allocates up to `want` pages in one run, by one record.
     fn take_run(&mut self, ctx: &mut WriteCtx<'_>, want: u32) -> Result<Run, TreeError> {
-        let found = find_pages(self.env, ctx.log_buffer, want)?;
+        let found = find_pages(self.env, ctx.log_buffer, want, &[])?;
         let (first, count, take) = (found.first, found.count, found.op());
         let mut map = [found.map];
         // Read while the map is latched: the record that freed these pages is included (LOAD-2).

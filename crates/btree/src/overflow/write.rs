@@ -76,7 +76,7 @@ impl ChainWriter {
         while !left.is_empty() {
             let pages = chain_pages(left.len() as u64, page_size);
             let want = pages.min(longest_run(page_size).into()) as u32;
-            let found = find_pages(env, writer.log_buffer, want)?;
+            let found = find_pages(env, writer.log_buffer, want, &[])?;
             let first = found.first;
             let before = pages - u64::from(found.count);
             let (rest, run) = left.split_at(before as usize * payload(page_size));

@@ -60,8 +60,14 @@ impl Found<'_> {
 
 /// Finds a run of up to `want` free pages (at least one) and latches their map. Makes the next map, by a
 /// separate record, if all other maps are full. Afterward the disk has space for the pages: once the log has
-/// accepted a change of them, they can be written. Latch pages of trees before the call.
-pub(crate) fn find_pages(env: &Env, log_buffer: LogBufferId, want: u32) -> Result<Found<'_>, TreeError> {
+/// accepted a change of them, they can be written. Latch pages of trees before the call; `latched` are these
+/// pages. The caller would wait for itself if a damaged map marked one of them as free.
+pub(crate) fn find_pages<'e>(
+    env: &'e Env,
+    log_buffer: LogBufferId,
+    want: u32,
+    latched: &[PageId],
+) -> Result<Found<'e>, TreeError> {
     let space = env.space();
     let group = group_pages(space.page_size);
     // Relaxed, here and below: the value is a hint; the latched map decides.
@@ -75,6 +81,10 @@ pub(crate) fn find_pages(env: &Env, log_buffer: LogBufferId, want: u32) -> Resul
         let (next, end) = (map_id.0 + group, group.min(space.max_pages - map_id.0) as u32);
         if let Some((bit, count)) = map::find_run(map.words(), bit, end, want) {
             let first = map_id.0 + u64::from(bit);
+            let is_found = |page: &PageId| (first..first + u64::from(count)).contains(&page.0);
+            if is_found(&map_id) || latched.iter().any(is_found) {
+                return Err(TreeError::corrupt(map_id, "a space map marks a page in use as free"));
+            }
             env.pool().make_room(PageId(first), count)?;
             // The hint does not move past a hole. It stays in a group that has a map.
             if want == 1 || first == from {

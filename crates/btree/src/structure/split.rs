@@ -141,7 +141,7 @@ fn split(
     let mut image = Vec::new();
     let image = PageOp::image_of(right.page(), &mut image);
 
-    let found = find_pages(env, log_buffer, 1)?;
+    let found = find_pages(env, log_buffer, 1, &[parent.page_id(), node.page_id()])?;
     let take = found.op();
     let new = env.pool().fix_new(found.first)?;
     let child = new.page_id().0.to_le_bytes();
@@ -196,7 +196,7 @@ fn grow_root(env: &Env, log_buffer: LogBufferId, root: ExclusiveGuard<'_>) -> Re
     let mut child_image = Vec::new();
     let child_image = PageOp::image_of(root.words(), &mut child_image);
 
-    let found = find_pages(env, log_buffer, 1)?;
+    let found = find_pages(env, log_buffer, 1, &[root.page_id()])?;
     let take = found.op();
     let new = env.pool().fix_new(found.first)?;
     let top = root_above(env.page_size(), view.tree(), level + 1, &new)
