@@ -8,8 +8,9 @@
 //! 1. Rank test: the samples differ at [`LEVEL`] by the test of Mann and Whitney, two-sided, after Holm's
 //!    correction for all rows of the comparison.
 //! 2. Spread: of the pairs of a sample before and a sample after, [`SAME_DIRECTION`] differ in the same
-//!    direction. Neighboring slices resemble each other in real programs, so the rank test alone reports
-//!    differences that the spread of the slices explains.
+//!    direction, or [`SAME_DIRECTION_IF_LARGE`] if the values differ by a factor of [`LARGE`]. Neighboring
+//!    slices resemble each other in real programs, so the rank test alone reports differences that the spread
+//!    of the slices explains.
 //! 3. Size: the larger value is [`FACTOR_OF_SLICES`] times the smaller one, or [`FACTOR_OF_RUNS`] times if
 //!    executions are the samples. The slices of one run do not show the noise between runs.
 //!
@@ -28,6 +29,10 @@ pub(super) const LEVEL: f64 = 0.05;
 pub(super) const LEAST_TESTED: usize = SAMPLES.div_ceil(2);
 /// Smallest part of the pairs of samples that differ in the same direction.
 const SAME_DIRECTION: f64 = 0.95;
+/// This part for a large difference: so two samples of 15, in which the program stalled, do not hide it.
+const SAME_DIRECTION_IF_LARGE: f64 = 0.85;
+/// Smallest factor of a large difference.
+const LARGE: f64 = 4.0;
 /// Smallest factor if slices of time are the samples. Runs of one program differ by up to 10 % in throughput
 /// on a machine with other load.
 pub(super) const FACTOR_OF_SLICES: f64 = 1.1;
@@ -68,9 +73,12 @@ pub(super) fn rule(rows: u64) -> String {
         "  significant: the spread of the samples of time does not explain the difference.".into(),
         format!("  Samples: {SAMPLES} of two slices of time each, without the first and the last slice."),
         format!("  Test: Mann and Whitney, {percent:.0} %, with Holm's correction for {rows} rows; 19 of 20"),
-        format!("  pairs of samples differ in the same direction; the factor is at least {slices}. Threads,"),
-        "  and other operations that end in few slices, have executions as samples, and their factor".into(),
-        format!("  is at least {runs}. The interval is that of after minus before, for this row alone."),
+        format!("  pairs of samples (17 of 20 from a factor of {LARGE}) differ in the same direction; the"),
+        format!("  factor is at least {slices}. Threads, and other operations that end in few slices, have"),
+        format!(
+            "  executions as samples, and their factor is at least {runs}. The interval is that of after"
+        ),
+        "  minus before, for this row alone.".into(),
         "  The noise between runs is not known.".into(),
     ]
     .join("\n")
@@ -124,11 +132,16 @@ impl Test {
         }
         let ranks = Ranks::new(&a, &b);
         let is_tested = fewest >= LEAST_TESTED;
-        let is_ordered = ranks.same_direction() >= if is_tested { SAME_DIRECTION } else { 1.0 };
         let is_of_run = before.is_of_run || after.is_of_run;
         let factor = if is_of_run { FACTOR_OF_RUNS } else { FACTOR_OF_SLICES };
         let (x, y) = (before.ratio.value(), after.ratio.value());
-        let is_large = is_ordered && x.max(y) >= factor * x.min(y) && x != y;
+        let differ_by = |factor: f64| x.max(y) >= factor * x.min(y) && x != y;
+        let same_direction = match is_tested {
+            false => 1.0,
+            true if differ_by(LARGE) => SAME_DIRECTION_IF_LARGE,
+            true => SAME_DIRECTION,
+        };
+        let is_large = differ_by(factor) && ranks.same_direction() >= same_direction;
         // Only a row that may be significant needs the exact probability.
         let p = is_tested.then(|| ranks.probability(is_large));
         Self { is_large, p, samples, interval }
@@ -352,6 +365,20 @@ mod tests {
                 assert!(rows.iter().all(|row| row.judgment == Judgment::Significant), "{deviation}");
             }
         }
+    }
+
+    /// Two samples of the first recording have the value of the second one.
+    #[test]
+    fn two_samples_in_which_the_program_stalled_do_not_hide_a_large_difference() {
+        let of = |value: f64, stalled: &[usize]| {
+            let slice = |at| if stalled.contains(&at) { 1.0 } else { value };
+            Samples::of_slices((0..SLICES).map(|at| (slice(at), 1.0)), false)
+        };
+        let judgment =
+            |value, stalled: &[usize]| judge(&[Test::new(&of(value, stalled), &of(1.0, &[]))])[0].judgment;
+        assert_eq!(judgment(6.5, &[5, 6, 9, 10]), Judgment::Significant);
+        assert_eq!(judgment(1.3, &[5, 6, 9, 10]), Judgment::NotSignificant);
+        assert_eq!(judgment(1.3, &[]), Judgment::Significant);
     }
 
     #[test]

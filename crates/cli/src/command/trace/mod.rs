@@ -44,10 +44,10 @@ enum What {
     ///
     /// A difference is significant if the slices of time of the two recordings differ: 15 samples of two
     /// slices each, without the first and the last slice, by the rank test of Mann and Whitney at 5 % with
-    /// Holm's correction for all rows; 19 of 20 pairs of samples differ in the same direction; and the
-    /// larger value is at least 1.1 times the smaller one. Threads, and other operations that end in few
-    /// slices, have their executions as samples, and must differ by a factor of 1.5. The noise between runs
-    /// is not known: for small differences, compare several pairs.
+    /// Holm's correction for all rows; 19 of 20 pairs of samples, 17 of 20 from a factor of 4, differ in
+    /// the same direction; and the larger value is at least 1.1 times the smaller one. Threads, and other
+    /// operations that end in few slices, have their executions as samples, and must differ by a factor of
+    /// 1.5. The noise between runs is not known: for small differences, compare several pairs.
     #[command(after_help = EXAMPLES)]
     Diff {
         /// The recording to compare with
