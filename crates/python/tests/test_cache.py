@@ -99,9 +99,9 @@ def test_a_transaction_is_kept_whole_or_not_at_all(cache):
 def test_a_transaction_has_no_limit_of_its_time(tmp_path, monkeypatch):
     real, limits = azekura.open, []
 
-    def opened(path, *, transaction_timeout=60.0):
+    def opened(path, *, transaction_timeout=60.0, **key):
         limits.append(transaction_timeout)
-        return real(path, transaction_timeout=transaction_timeout)
+        return real(path, transaction_timeout=transaction_timeout, **key)
 
     monkeypatch.setattr(azekura, "open", opened)
     Cache(tmp_path / "c").close()
