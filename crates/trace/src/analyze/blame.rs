@@ -12,12 +12,10 @@
 //! there), or was off its processor. On few processors the last part is often the largest: the holder was
 //! preempted, and the lock is not the cause.
 
-use super::convoy::{Convoy, LEAST_HOLDS};
 use super::nearby::partition_point_from;
 use super::pair::{HoldSpan, ThreadSpans, WaitSpan};
 use super::quick::QuickMap;
 use crate::WaitClass;
-use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 /// A release counts up to this time after the wait's end, because the holder may record it a moment late.
@@ -74,129 +72,44 @@ pub(crate) type Blame = QuickMap<BlameKey, BlameSums>;
 /// Adds a window's waits for locks, and for I/O of another thread. If a wait began in the previous window,
 /// the holder at its start is unknown.
 pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32, rows: &mut Blame) {
-    blame_with(threads, hold_sampling, LEAST_HOLDS, rows);
-}
-
-/// Adds a window's waits; for a wait with more than `least_holds` holds, from the sums over them.
-pub(super) fn blame_with(threads: &[ThreadSpans], hold_sampling: u32, least_holds: usize, rows: &mut Blame) {
-    let holders = Holders::new(threads, hold_sampling, least_holds);
+    let holders = Holders::new(threads);
+    let outermost: Vec<Vec<&WaitSpan>> = threads.iter().map(outermost_waits).collect();
     for (index, thread) in threads.iter().enumerate() {
         let mut cursors = vec![Cursors::default(); threads.len()];
         for wait in &thread.waits {
             let is_counted = is_for_somebody(wait) && !is_in_endless(thread, wait);
             let Some(end) = wait.end.filter(|_| is_counted) else { continue };
             let operation = wait.op.map_or(0, |op| thread.ops[op as usize].operation);
-            let mut row = |holder: Option<Holder>, add: &mut dyn FnMut(&mut BlameSums)| {
-                add(rows.entry((operation, wait.site, holder)).or_default());
-            };
-            let unknown = match holders.convoy(index, wait, end) {
-                Some((convoy, first, last)) => {
-                    let clipped = |at: usize| {
-                        let piece = convoy.piece(at);
-                        Piece { begin: piece.begin.max(wait.begin), end: piece.end.min(end), ..piece }
-                    };
-                    let mut unknown = convoy.unknown(first + 1, last);
-                    convoy.for_each_holder(first + 1, last, &mut |holder, sums: &BlameSums| {
-                        row(Some(holder), &mut |row| row.merge(sums));
-                    });
-                    unknown += holders.add(wait, clipped(first), 0, &mut cursors, &mut row);
-                    let (piece, gap) = (clipped(last), convoy.piece(last).begin - convoy.piece(last - 1).end);
-                    unknown += holders.add(wait, piece, gap, &mut cursors, &mut row);
-                    unknown += holders.finish(piece, end, &mut row);
-                    unknown + (clipped(first).begin - wait.begin)
-                }
-                None => {
-                    let pieces = holders.of(index, wait, end);
-                    let (mut at, mut unknown) = (wait.begin, 0);
-                    for (i, piece) in pieces.iter().enumerate() {
-                        let gap = if i > 0 { piece.begin - at } else { 0 };
-                        unknown += holders.add(wait, *piece, gap, &mut cursors, &mut row);
-                        at = piece.end;
+            let pieces = holders.of(index, wait, end);
+            let (mut at, mut unknown) = (wait.begin, 0);
+            for (i, piece) in pieces.iter().enumerate() {
+                let holder = match piece.operation {
+                    0 => Holder::Thread(threads[piece.thread].tag),
+                    operation => Holder::In(operation),
+                };
+                let row = rows.entry((operation, wait.site, Some(holder))).or_default();
+                row.count += u64::from(i + 1 == pieces.len());
+                let before = if i > 0 { piece.begin - at } else { 0 };
+                let after = if i + 1 == pieces.len() { end - piece.end } else { 0 };
+                for gap in [before, after] {
+                    if hold_sampling > 1 && gap > WAKE_UP_NS {
+                        unknown += gap;
+                    } else {
+                        row.hand_over(gap);
                     }
-                    // Time before the first recorded hold, or the whole wait.
-                    unknown += pieces.first().map_or(end, |p| p.begin) - wait.begin;
-                    match pieces.last() {
-                        Some(last) => unknown += holders.finish(*last, end, &mut row),
-                        None => row(None, &mut |row| row.count += 1),
-                    }
-                    unknown
                 }
-            };
-            if unknown > 0 {
-                row(None, &mut |row| row.waited += unknown);
+                let held = (&threads[piece.thread], &*outermost[piece.thread]);
+                row.add(piece, wait, held, &mut cursors[piece.thread]);
+                at = piece.end;
+            }
+            // Time before the first recorded hold, or the whole wait.
+            unknown += pieces.first().map_or(end, |p| p.begin) - wait.begin;
+            if unknown > 0 || pieces.is_empty() {
+                let row = rows.entry((operation, wait.site, None)).or_default();
+                row.count += u64::from(pieces.is_empty());
+                row.waited += unknown;
             }
         }
-    }
-}
-
-/// Calls its second argument with the row of a holder.
-type Row<'r> = &'r mut dyn FnMut(Option<Holder>, &mut dyn FnMut(&mut BlameSums));
-
-impl Holders<'_> {
-    fn holder(&self, piece: &Piece) -> Holder {
-        match piece.operation {
-            0 => Holder::Thread(self.threads[piece.thread].tag),
-            operation => Holder::In(operation),
-        }
-    }
-
-    /// Returns the known and the unknown part of a gap between two holds.
-    fn gap(&self, gap: u64) -> (u64, u64) {
-        if self.hold_sampling > 1 && gap > WAKE_UP_NS { (0, gap) } else { (gap, 0) }
-    }
-
-    /// Adds a piece of a wait and the gap before it. Returns the unknown part of the gap.
-    fn add(&self, wait: &WaitSpan, piece: Piece, gap: u64, cursors: &mut [Cursors], row: Row<'_>) -> u64 {
-        let (handover, unknown) = self.gap(gap);
-        let held = (&self.threads[piece.thread], &*self.outermost[piece.thread]);
-        row(Some(self.holder(&piece)), &mut |row| {
-            row.hand_over(handover);
-            row.add(&piece, (wait.site, wait.object), held, &mut cursors[piece.thread]);
-        });
-        unknown
-    }
-
-    /// Adds the end of a wait after its last piece. Returns the unknown part of it.
-    fn finish(&self, last: Piece, end: u64, row: Row<'_>) -> u64 {
-        let (handover, unknown) = self.gap(end - last.end);
-        row(Some(self.holder(&last)), &mut |row| {
-            row.count += 1;
-            row.hand_over(handover);
-        });
-        unknown
-    }
-
-    /// Returns the convoy during a wait with many holds, and the indexes of its first and its last piece.
-    fn convoy(&self, waiter: usize, wait: &WaitSpan, end: u64) -> Option<(&Convoy, usize, usize)> {
-        if self.by_tag.get(&wait.holder).is_some_and(|index| *index != waiter) {
-            return None; // the lock named the holder
-        }
-        let held = self.holds.get(&(wait.site, wait.object))?;
-        let from = held.holds.partition_point(|(_, h)| h.end < wait.begin);
-        if held.holds.get(from.saturating_add(self.least_holds)).is_none_or(|(_, h)| h.end > end) {
-            return None;
-        }
-        let convoy = held.convoy.get_or_init(|| self.new_convoy((wait.site, wait.object), &held.holds));
-        let (first, after) = convoy.during(waiter, wait.begin, end)?;
-        (after - first >= self.least_holds).then(|| (convoy, first, after - 1))
-    }
-
-    fn new_convoy(&self, object: (u32, u64), holds: &[(usize, &HoldSpan)]) -> Convoy {
-        let mut convoy = Convoy::default();
-        let mut cursors = vec![Cursors::default(); self.threads.len()];
-        for (thread, hold) in holds {
-            let (begin, end) = (hold.begin.max(convoy.end()), hold.end);
-            if begin < end {
-                let piece = Piece { thread: *thread, operation: hold.operation, begin, end };
-                let (handover, unknown) = self.gap(begin - convoy.end());
-                let held = (&self.threads[*thread], &*self.outermost[*thread]);
-                let mut sums = BlameSums::default();
-                sums.hand_over(handover);
-                sums.add(&piece, object, held, &mut cursors[*thread]);
-                convoy.push(piece, self.holder(&piece), &sums, unknown);
-            }
-        }
-        convoy
     }
 }
 
@@ -225,11 +138,11 @@ struct Cursors {
 
 /// A part of a wait, and its holder. Pieces of one wait do not overlap.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Piece {
-    pub(super) thread: usize,
-    pub(super) operation: u16,
-    pub(super) begin: u64,
-    pub(super) end: u64,
+struct Piece {
+    thread: usize,
+    operation: u16,
+    begin: u64,
+    end: u64,
 }
 
 impl BlameSums {
@@ -242,7 +155,7 @@ impl BlameSums {
     fn add(
         &mut self,
         piece: &Piece,
-        object: (u32, u64),
+        waiter: &WaitSpan,
         (holder, waits): (&ThreadSpans, &[&WaitSpan]),
         cursors: &mut Cursors,
     ) {
@@ -253,7 +166,7 @@ impl BlameSums {
         for wait in waits[first..].iter().take_while(|w| w.begin < end) {
             let overlap = wait.end.unwrap_or(wait.begin).min(end) - wait.begin.max(begin);
             waited += overlap;
-            if (wait.site, wait.object) == object {
+            if (wait.site, wait.object) == (waiter.site, waiter.object) {
                 self.handover += overlap; // the holder has the lock and is still waking up
             } else {
                 self.holder_waited += overlap;
@@ -279,34 +192,22 @@ fn outermost_waits(thread: &ThreadSpans) -> Vec<&WaitSpan> {
 /// The recorded holders of all objects.
 struct Holders<'t> {
     threads: &'t [ThreadSpans],
-    hold_sampling: u32,
-    least_holds: usize,
     by_tag: QuickMap<u32, usize>,
-    holds: QuickMap<(u32, u64), Held<'t>>,
-    /// The outermost waits of each thread.
-    outermost: Vec<Vec<&'t WaitSpan>>,
-}
-
-/// The holds of one object.
-#[derive(Default)]
-struct Held<'t> {
-    /// (thread, hold), in order of the holds' ends.
-    holds: Vec<(usize, &'t HoldSpan)>,
-    convoy: OnceCell<Convoy>,
+    /// (thread, hold) by object, in order of the holds' ends.
+    holds: QuickMap<(u32, u64), Vec<(usize, &'t HoldSpan)>>,
 }
 
 impl<'t> Holders<'t> {
-    fn new(threads: &'t [ThreadSpans], hold_sampling: u32, least_holds: usize) -> Self {
-        let mut holds: QuickMap<_, Held<'t>> = QuickMap::default();
+    fn new(threads: &'t [ThreadSpans]) -> Self {
+        let mut holds: QuickMap<_, Vec<_>> = QuickMap::default();
         for (index, thread) in threads.iter().enumerate() {
             for hold in &thread.holds {
-                holds.entry((hold.site, hold.object)).or_default().holds.push((index, hold));
+                holds.entry((hold.site, hold.object)).or_default().push((index, hold));
             }
         }
-        holds.values_mut().for_each(|held| held.holds.sort_by_key(|(thread, hold)| (hold.end, *thread)));
-        let outermost = threads.iter().map(outermost_waits).collect();
+        holds.values_mut().for_each(|h| h.sort_by_key(|(thread, hold)| (hold.end, *thread)));
         let by_tag = threads.iter().enumerate().map(|(i, t)| (t.tag, i)).collect();
-        Self { threads, hold_sampling, least_holds, by_tag, holds, outermost }
+        Self { threads, by_tag, holds }
     }
 
     /// Returns the holders of the object during the wait, in order of time.
@@ -319,7 +220,7 @@ impl<'t> Holders<'t> {
             };
             return whole(index, operation);
         }
-        let Some(Held { holds, .. }) = self.holds.get(&(wait.site, wait.object)) else { return Vec::new() };
+        let Some(holds) = self.holds.get(&(wait.site, wait.object)) else { return Vec::new() };
         let from = holds.partition_point(|(_, h)| h.end < wait.begin);
         let pieces = pieces(&holds[from..], waiter, wait.begin, end);
         if !pieces.is_empty() {

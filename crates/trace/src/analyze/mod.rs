@@ -6,7 +6,7 @@
 //! | preempted time, from the kernel's records | `off_curve` |
 //! | operations, waits and holds from events | `pair` |
 //! | time by operation and by site | `attribute` |
-//! | holders that threads waited for | `blame`, `convoy` |
+//! | holders that threads waited for | `blame` |
 //! | CPU time in spin loops | `spins` |
 //! | lock instances as queues, and throughput ceilings | `stations` |
 //! | throughput without a lock | `what_if` |
@@ -19,7 +19,6 @@
 mod attribute;
 mod blame;
 mod bounded;
-mod convoy;
 mod cpu_curve;
 mod fold;
 mod nearby;
