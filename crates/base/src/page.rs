@@ -33,7 +33,7 @@ mod words;
 use std::sync::atomic::AtomicU64;
 
 pub use self::buf::PageBuf;
-pub use self::bulk::zero_words;
+pub use self::bulk::{store_words, zero_words};
 pub use self::change::PageMut;
 pub use self::words::PageWords;
 

@@ -89,40 +89,6 @@ fn zeroed_words(count: usize) -> io::Result<ZeroedArray<AtomicU64>> {
     Ok(words)
 }
 
-/// Stores a page's bytes into its words, each word atomically: optimistic readers may read at any time, and
-/// discard the result (FRAME-7). Relaxed: the caller publishes the words.
-///
-/// # Panics
-///
-/// If the lengths differ.
-#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-pub(crate) fn store_words(words: &[AtomicU64], bytes: &[u8]) {
-    assert_eq!(bytes.len(), size_of_val(words), "a page fills its buffer");
-    // The compiler may not combine atomic stores, so a loop would take a cycle per word; the processor
-    // combines them. SAFETY: the instruction stores `words.len()` aligned quadwords, which x86-64 does as
-    // relaxed stores of an `AtomicU64`. The words may be shared, as atomics may. The source bytes are
-    // borrowed, and have the same length. The instruction leaves the stack and the flags unchanged, and the
-    // ABI guarantees that the direction flag is clear.
-    unsafe {
-        std::arch::asm!(
-            "rep movsq",
-            inout("rcx") words.len() => _,
-            inout("rsi") bytes.as_ptr() => _,
-            inout("rdi") words.as_ptr() => _,
-            options(nostack, preserves_flags)
-        );
-    }
-}
-
-/// Stores a page's bytes word by word, without the instruction.
-#[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
-pub(crate) fn store_words(words: &[AtomicU64], bytes: &[u8]) {
-    assert_eq!(bytes.len(), size_of_val(words), "a page fills its buffer");
-    let (eights, _) = bytes.as_chunks::<8>();
-    let stored = words.iter().zip(eights);
-    stored.for_each(|(word, eight)| word.store(u64::from_le_bytes(*eight), Relaxed));
-}
-
 #[cfg(all(target_os = "linux", not(loom), not(miri)))]
 fn advise_huge_pages(words: &[AtomicU64]) {
     use rustix::mm::{Advice, madvise};
@@ -147,6 +113,7 @@ fn advise_huge_pages(_words: &[AtomicU64]) {}
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use azekura_base::page::store_words;
 
     #[test]
     fn bytes_come_into_their_words_in_order_and_nowhere_else() {

@@ -11,10 +11,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use azekura_base::page::store_words;
 use azekura_base::sync::machine::{self, Work};
 use azekura_base::{Lsn, PageBuf, PageId, PageWords};
-
-use crate::memory::store_words;
 
 pub use self::memory::{Access, MemStore};
 pub(crate) use self::seal::{open_page, seal_batch, seal_page, stored_checksum, verify};
@@ -226,6 +225,7 @@ pub fn read_and_copy<S: PageStore + ?Sized>(
     };
     if read.is_ok() {
         for (words, image) in out.iter().zip(images.chunks_exact(page_size.max(1))) {
+            // Optimistic readers may read the words at any time, and discard the result (FRAME-7).
             store_words(words.atomics(), image);
             machine::works(Work::Copy(page_size));
         }

@@ -37,26 +37,51 @@ pub fn zero_words(words: &[PageWord]) {
 /// # Panics
 ///
 /// If the lengths differ.
-#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
 pub(super) fn copy_words(target: &[PageWord], source: &[PageWord]) {
     assert_eq!(target.len(), source.len(), "a copy of another length");
-    // SAFETY: as in `zero_words`. The loads are those of aligned quadwords, too, and both slices have
-    // `target.len()` words.
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    // SAFETY: `source` has `target.len()` words, and is borrowed.
     unsafe {
-        std::arch::asm!(
-            "rep movsq",
-            inout("rcx") target.len() => _,
-            inout("rsi") source.as_ptr() => _,
-            inout("rdi") target.as_ptr() => _,
-            options(nostack, preserves_flags)
-        );
+        move_to(target, source.as_ptr().cast());
+    }
+    // Relaxed: no other thread changes `source`, and the caller publishes `target`.
+    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+    target.iter().zip(source).for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
+}
+
+/// Stores a page's bytes into its words.
+///
+/// # Panics
+///
+/// If the lengths differ.
+pub fn store_words(words: &[PageWord], bytes: &[u8]) {
+    assert_eq!(bytes.len(), size_of_val(words), "a page fills its buffer");
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    // SAFETY: `bytes` has `words.len()` quadwords, and is borrowed.
+    unsafe {
+        move_to(words, bytes.as_ptr());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+    for (word, eight) in words.iter().zip(bytes.as_chunks::<8>().0) {
+        word.store(u64::from_le_bytes(*eight), Relaxed); // Relaxed: the caller publishes the words
     }
 }
 
-/// Copies words without the instruction.
-#[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
-pub(super) fn copy_words(target: &[PageWord], source: &[PageWord]) {
-    assert_eq!(target.len(), source.len(), "a copy of another length");
-    // Relaxed: no other thread changes `source`, and the caller publishes `target`.
-    target.iter().zip(source).for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
+/// Stores as many quadwords as there are words.
+///
+/// # Safety
+///
+/// `source` has that many quadwords, which do not overlap the words and do not change.
+#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+unsafe fn move_to(words: &[PageWord], source: *const u8) {
+    // SAFETY: the stores are as in `zero_words`; the caller guarantees the source.
+    unsafe {
+        std::arch::asm!(
+            "rep movsq",
+            inout("rcx") words.len() => _,
+            inout("rsi") source => _,
+            inout("rdi") words.as_ptr() => _,
+            options(nostack, preserves_flags)
+        );
+    }
 }
