@@ -39,28 +39,11 @@ enum { VERSION = 0 };
 enum { VERSION = 1 };
 #endif
 
-enum { MB = 1 << 20 };
 extern char **environ;
-static char *far, *crowd;
-static size_t next;
-
-static void sweep(void)
-{
-    for (size_t i = 0; i < 6 * MB; i += 4096)
-        crowd[i]++;
-}
-
-/* A copy of a value in a page of its own. */
-static void *put(const void *value, size_t bytes)
-{
-    char *at = far + next++ % 250 * 16384 + 100;
-    return value ? memcpy(at, value, bytes) : memset(at, 0, bytes);
-}
-
-static char *text(const char *value)
-{
-    return put(value, strlen(value) + 1);
-}
+#define SLOTS 250
+#define STRIDE 16384
+#define SHIFT 100
+#include "far.h"
 
 static void files(void)
 {

@@ -32,27 +32,10 @@
 #define NEW(variable, call) do { sweep(); errno = 0; variable = (call); \
     printf("%d: %d %s\n", __LINE__, variable >= 0, variable < 0 ? strerror(errno) : ""); } while (0)
 
-enum { MB = 1 << 20 };
-static char *far, *crowd;
-static size_t next;
-
-static void sweep(void)
-{
-    for (size_t i = 0; i < 6 * MB; i += 4096)
-        crowd[i]++;
-}
-
-/* A copy of a value in a page of its own. */
-static void *put(const void *value, size_t bytes)
-{
-    char *at = far + next++ % 60 * 65536 + 96;
-    return value ? memcpy(at, value, bytes) : memset(at, 0, bytes);
-}
-
-static char *text(const char *value)
-{
-    return put(value, strlen(value) + 1);
-}
+#define SLOTS 60
+#define STRIDE 65536
+#define SHIFT 96
+#include "far.h"
 
 static void keys(void)
 {
