@@ -352,7 +352,7 @@ impl Inner {
             self.offers[self.slots.server_of(slot)] += 1;
             self.stats.offered += 1;
         } else {
-            // The connection is lost. Its reader thread reports the loss.
+            // The connection is lost. The thread that watches it reports the loss.
             self.buffers.give(buffer);
             self.slots.cancel_put(slot);
         }

@@ -209,7 +209,7 @@ impl Shared {
                 if Digest::of(order.source()) == order.digest {
                     return Ok(());
                 }
-                let why = format!("page {} came back with other bytes than it left with", order.page);
+                let why = format!("the bytes of page {} differ from those that were stored", order.page);
                 Err(io::Error::new(io::ErrorKind::InvalidData, why))
             }
         }

@@ -178,7 +178,7 @@ impl Shared {
         }
         let Some(pending) = pending else {
             return Err(End::ProtocolViolation(
-                "it answers a request that was not sent, or too early".into(),
+                "it replied to a request that was not sent, or replied too early".into(),
             ));
         };
         let is_refused = header.kind == Kind::Refused && header.length <= MOST_TEXT;
@@ -195,7 +195,9 @@ impl Shared {
         while queues.writing == Some(tag) {
             // Counted by time limits that have passed: the time of a process that is stopped does not count.
             if waited.is_zero() {
-                return Err(End::ProtocolViolation("it answers before it was asked".into()));
+                return Err(End::ProtocolViolation(
+                    "it replied to a request before it had received all of it".into(),
+                ));
             }
             queues.awaited = true;
             let interval = self.options.check_interval();
@@ -245,7 +247,7 @@ fn check_header(header: &Header, pending: &Pending) -> Result<(), End> {
         return match header.kind {
             Kind::Reserved if header.length == 0 && header.page == bytes => Ok(()),
             _ if is_refusal => Ok(()),
-            kind => violation(format!("it answers a reservation with {kind:?}")),
+            kind => violation(format!("it replied {kind:?} to a reservation")),
         };
     }
     let run = &pending.run;
@@ -257,7 +259,7 @@ fn check_header(header: &Header, pending: &Pending) -> Result<(), End> {
         };
     };
     if header.page != u64::from(page) {
-        return violation(format!("asked for page {page}, it answers for page {}", header.page));
+        return violation(format!("it replied with page {} to a request for page {page}", header.page));
     }
     let bytes: usize = run.iter().map(|order| order.bytes).sum();
     match (verb, header.kind) {
@@ -265,7 +267,7 @@ fn check_header(header: &Header, pending: &Pending) -> Result<(), End> {
         (Verb::Put, Kind::Stored) if header.length == 0 && (header.more as usize) < run.len() => Ok(()),
         (Verb::Put, Kind::Refused) if is_refusal => Ok(()),
         (Verb::Get, Kind::Missing) => violation(format!("it no longer holds page {page}")),
-        (verb, kind) => violation(format!("it answers {verb:?} of page {page} with {kind:?}")),
+        (verb, kind) => violation(format!("it replied {kind:?} to {verb:?} of page {page}")),
     }
 }
 
@@ -276,8 +278,8 @@ fn check_bytes(header: &Header, pending: &Pending) -> Result<(), End> {
     }
     match pending.run.iter().find(|order| Digest::of(order.source()) != order.digest) {
         None => Ok(()),
-        Some(Order { page, .. }) => {
-            Err(End::ProtocolViolation(format!("page {page} came back with other bytes than it left with")))
-        }
+        Some(Order { page, .. }) => Err(End::ProtocolViolation(format!(
+            "the bytes of page {page} differ from those that were stored"
+        ))),
     }
 }
