@@ -1,5 +1,6 @@
-/* Blocks of far memory, for programs that pass them to the kernel. The including file defines SLOTS, STRIDE and
- * SHIFT: the number of pages with values, the distance between them, and the position of a value in its page. */
+/* Blocks of far memory, for programs that pass them to the kernel. The including
+ * file defines SLOTS, STRIDE and SHIFT: the number of pages with values, the distance
+ * between them, and the position of a value in its page. */
 #include <stddef.h>
 #include <string.h>
 
