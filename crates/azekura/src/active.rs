@@ -17,7 +17,9 @@
 //! Lock order: the mutex of an undo log, then a stripe of the list.
 
 use std::collections::BTreeMap;
+// The atomic type of std: no protocol depends on the sum, and a simulated machine has no step for it.
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use azekura_base::striped::stripe_count;
@@ -65,6 +67,9 @@ impl Entries {
 /// Step in which the list records the number of undo entries, so a transaction with fewer entries does not
 /// update the list.
 const UNDO_STEP: u64 = 64;
+/// Step in which the list records the memory of an undo log. A transaction whose undo log is smaller counts as
+/// one without.
+const UNDO_MEMORY_STEP: usize = 64 << 10;
 
 /// The undo log of one transaction, which its owner shares with checkpoints (ACTIVE-2).
 #[derive(Debug, Default)]
@@ -88,6 +93,8 @@ struct ActiveEntry {
     first_change: Lsn,
     /// Number of undo entries of the transaction, as last recorded.
     undo_entries: u64,
+    /// Memory of the undo log, as last recorded: a part of [`ActiveList::undo_memory`].
+    undo_memory: u64,
     undo: SharedUndo,
     log_buffer: LogBufferId,
     /// Time at which a checkpoint first found this entry.
@@ -120,6 +127,8 @@ pub(crate) struct ActiveList {
     /// The stripes of the list. A stripe is allocated for its first transaction. An iteration that finds no
     /// stripe is ordered before all transactions of that stripe, as if it had locked the empty stripe.
     stripes: PerStripe<Box<CachePadded<Stripe>>>,
+    /// Memory of the undo logs of all open transactions, in bytes.
+    undo_memory: AtomicU64,
 }
 
 /// A handle of a transaction's entry in the list, for [`ActiveList::remove`].
@@ -128,11 +137,12 @@ pub(crate) struct ActiveHandle {
     stripe: usize,
     txn: TxnId,
     undo_noted: u64,
+    memory_noted: usize,
 }
 
 impl ActiveList {
     pub(crate) fn new() -> Self {
-        Self { stripes: PerStripe::new(stripe_count()) }
+        Self { stripes: PerStripe::new(stripe_count()), undo_memory: AtomicU64::new(0) }
     }
 
     fn all(&self) -> impl Iterator<Item = &Stripe> {
@@ -161,19 +171,27 @@ impl ActiveList {
             first_lsn,
             first_change: first_lsn,
             undo_entries: 0,
+            undo_memory: 0,
             undo: Arc::clone(undo),
             log_buffer,
             seen: None,
             log_bytes: None,
         });
-        ActiveHandle { stripe, txn, undo_noted: 0 }
+        ActiveHandle { stripe, txn, undo_noted: 0, memory_noted: 0 }
     }
 
     pub(crate) fn remove(&self, listed: ActiveHandle) {
         let mut list = self.stripe(&listed).lock();
         match list.find_open(listed.txn) {
-            Some(at) => drop(list.open.swap_remove(at)),
+            Some(at) => self.forget_memory(&list.open.swap_remove(at)),
             None => drop(list.committed.remove(&listed.txn)),
+        }
+    }
+
+    /// Subtracts the memory of a transaction that is open no longer.
+    fn forget_memory(&self, active: &ActiveEntry) {
+        if active.undo_memory > 0 {
+            self.undo_memory.fetch_sub(active.undo_memory, Relaxed); // Relaxed: only the number is shared
         }
     }
 
@@ -187,6 +205,35 @@ impl ActiveList {
         if let Some(active) = self.stripe(listed).lock().find(listed.txn) {
             active.undo_entries = entries;
         }
+    }
+
+    /// Records the memory of a transaction's undo log if it has changed by at least [`UNDO_MEMORY_STEP`].
+    /// Returns `false` if it has grown, and all undo logs together now use more than `limit` bytes.
+    pub(crate) fn note_undo_memory(
+        &self,
+        listed: &mut ActiveHandle,
+        bytes: usize,
+        limit: impl FnOnce() -> u64,
+    ) -> bool {
+        if bytes.abs_diff(listed.memory_noted) < UNDO_MEMORY_STEP {
+            return true;
+        }
+        let grows = bytes > listed.memory_noted;
+        listed.memory_noted = bytes;
+        let mut list = self.stripe(listed).lock();
+        let Some(at) = list.find_open(listed.txn) else { return true };
+        let Some(active) = list.open.get_mut(at) else { return true };
+        let before = std::mem::replace(&mut active.undo_memory, bytes as u64);
+        let change = (bytes as u64).wrapping_sub(before); // the sum wraps, too: it is never below a part
+        // Relaxed: only the number is shared.
+        let sum = self.undo_memory.fetch_add(change, Relaxed).wrapping_add(change);
+        !grows || sum <= limit()
+    }
+
+    /// Returns the memory of the undo logs of all open transactions, in bytes. The result may differ by up to
+    /// [`UNDO_MEMORY_STEP`] for each transaction.
+    pub(crate) fn undo_memory(&self) -> u64 {
+        self.undo_memory.load(Relaxed) // Relaxed: only the number is shared
     }
 
     /// Returns the number of undo entries of all listed transactions. The result may differ by up to
@@ -217,7 +264,9 @@ impl ActiveList {
     pub(crate) fn committed(&self, listed: &ActiveHandle) {
         let mut list = self.stripe(listed).lock();
         if let Some(at) = list.find_open(listed.txn) {
-            let active = list.open.swap_remove(at);
+            let mut active = list.open.swap_remove(at);
+            self.forget_memory(&active);
+            active.undo_memory = 0; // its pages to free are kept elsewhere
             list.committed.insert(active.txn, active);
         }
     }
@@ -241,7 +290,7 @@ impl ActiveList {
                         undo: Arc::clone(&active.undo),
                         log_buffer: active.log_buffer,
                         held_bytes: held,
-                        listed: ActiveHandle { stripe, txn: active.txn, undo_noted: 0 },
+                        listed: ActiveHandle { stripe, txn: active.txn, undo_noted: 0, memory_noted: 0 },
                     });
                 }
             }
@@ -332,6 +381,26 @@ mod tests {
         list.note_undo(&mut long, 500);
         list.remove(long);
         assert_eq!(list.undo_entries(), 0);
+    }
+
+    #[test]
+    fn the_memory_of_undo_logs_is_counted_while_their_transactions_are_open() {
+        let list = ActiveList::new();
+        const LIMIT: fn() -> u64 = || 3 << 20;
+        let (mut a, mut b) = (insert(&list, 1, 10), insert(&list, 2, 20));
+        assert!(list.note_undo_memory(&mut a, UNDO_MEMORY_STEP - 1, || 0), "too small to count");
+        assert!(list.note_undo_memory(&mut a, 1 << 20, LIMIT));
+        assert!(list.note_undo_memory(&mut b, 2 << 20, LIMIT));
+        assert_eq!(list.undo_memory(), 3 << 20);
+        assert!(!list.note_undo_memory(&mut a, 2 << 20, LIMIT), "4 MiB of 3 MiB");
+        assert!(list.note_undo_memory(&mut a, 3 << 19, LIMIT), "a smaller log is no failure");
+        assert_eq!(list.undo_memory(), 7 << 19);
+        list.committed(&a);
+        assert_eq!(list.undo_memory(), 2 << 20);
+        assert!(list.note_undo_memory(&mut a, 9 << 20, LIMIT), "a committed transaction has no undo");
+        list.remove(a);
+        list.remove(b);
+        assert_eq!(list.undo_memory(), 0);
     }
 
     /// A snapshot that is open for hours keeps a transaction listed for each large value that was replaced

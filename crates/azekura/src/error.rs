@@ -163,6 +163,19 @@ pub enum Error {
         /// The limit, in bytes.
         limit_bytes: u64,
     },
+    /// The undo entries of all open transactions together would take more memory than
+    /// [`Builder::undo_bytes`](crate::Builder::undo_bytes) allows. The call that would need it was undone, and
+    /// the transaction remains open: commit it and continue in a new transaction, or raise the limit.
+    #[error(
+        "transaction {txn} cannot change more rows: the undo entries of open transactions take {limit_bytes} \
+         bytes of memory; commit after fewer changes, or raise `undo_bytes` (`--memory`)"
+    )]
+    UndoMemoryExhausted {
+        /// The transaction whose call was undone.
+        txn: TxnId,
+        /// The limit, in bytes.
+        limit_bytes: u64,
+    },
     /// An earlier call of this transaction failed and rolled it back; it can only be dropped.
     #[error(
         "transaction {txn} was rolled back by an earlier error and accepts no more calls; begin a new one"
@@ -489,6 +502,7 @@ impl Error {
             | Self::TransactionTimeout { .. }
             | Self::SnapshotTooOld { .. }
             | Self::TransactionsTooLarge { .. }
+            | Self::UndoMemoryExhausted { .. }
             | Self::Interrupted
             | Self::WouldBlock { .. } => ErrorKind::Busy,
             Self::ReadOnly

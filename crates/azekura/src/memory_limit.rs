@@ -1,5 +1,6 @@
-//! Defaults of settings that depend on the memory limit of this process ([`azekura_base::memory::limit`]). If
-//! the limit is at least 64 MiB, the whole process uses at most three quarters of it.
+//! Settings of memory, and their defaults. Defaults depend on the memory limit of this process
+//! ([`azekura_base::memory::limit`]). If this limit is at least 64 MiB, the whole process uses at most three
+//! quarters of it, except for the undo entries of open transactions, which have a limit of their own.
 
 // The atomic type of std: no protocol depends on the budget, and a simulated machine has no step for it.
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,6 +10,7 @@ use azekura_base::page;
 use azekura_wal::default_log_buffer_count;
 
 use crate::options::MIN_FRAMES;
+use crate::{Builder, Error};
 
 /// Returns the number of bytes of memory that this process may use; `None` if the system does not report it.
 ///
@@ -138,6 +140,111 @@ pub(crate) fn default_log_buffers(limit: Option<u64>, cache_bytes: usize) -> usi
     let most = limit.map_or(u64::MAX, |limit| limit / MEMORY_PER_LOG_BUFFER);
     let of_cache = (cache_bytes / CACHE_PER_LOG_BUFFER).max(FEWEST_LOG_BUFFERS);
     default_log_buffer_count().min(of_cache).min(usize::try_from(most).unwrap_or(usize::MAX)).max(1)
+}
+
+/// Smallest value of [`Builder::memory_bytes`]. Measured with 16 threads: with 16 MiB, the memory of threads
+/// and locks exceeds the limit by a fifth.
+const LEAST_MEMORY: u64 = 24 << 20;
+
+impl Builder {
+    /// Sets the largest memory of the store in bytes, at least 24 MiB: page cache, log buffers, row versions and
+    /// undo entries of open transactions together. Default: none; each of them has a default of its own.
+    ///
+    /// The page cache gets three eighths of it, row versions a quarter of the cache, undo entries a sixteenth,
+    /// and the log up to an eighth; the rest is for locks, threads and the allocator. A part that is set by itself keeps its setting. Values that the program holds, buffers of
+    /// loads and backups, and the system's page cache ([`direct_pages`](Self::direct_pages)) are not included.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), azekura::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = azekura::Database::builder().memory_bytes(64 << 20).open(dir.path().join("small.azk"))?;
+    /// # db.close()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn memory_bytes(mut self, bytes: u64) -> Self {
+        self.memory_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets the capacity of the page cache in bytes. Default: 256 MiB, or an eighth of the memory that the
+    /// process may use (machine, control group, `ulimit -v`, `-d`) if that is less; the system's page cache
+    /// uses the rest. A page in both caches uses memory twice, so raise the capacity if all pages fit into
+    /// it, or if you set [`direct_pages`](Self::direct_pages). Default stores of one process share a quarter
+    /// of the memory: each reserves at most half of the rest, and at least 1.5 MiB.
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: usize) -> Self {
+        self.cache = CacheCapacity::Set(bytes);
+        self
+    }
+
+    /// Sets the largest memory for the undo entries of all open transactions, in bytes. Default: a sixteenth of
+    /// [`memory_bytes`](Self::memory_bytes) if that is set, otherwise a quarter of the memory that the process
+    /// may use. An entry holds the key, and the old value of a changed or removed row; values of more than a
+    /// quarter of a page stay on disk.
+    ///
+    /// A call that needs more memory is undone and fails with [`Error::UndoMemoryExhausted`]; its transaction
+    /// remains open. Transactions with less than 64 KiB do not count.
+    #[must_use]
+    pub fn undo_bytes(mut self, bytes: u64) -> Self {
+        self.undo_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets the largest memory for row versions, which writers keep while a snapshot is open. Default: a
+    /// quarter of the page cache. If versions need more, the oldest snapshot fails with
+    /// [`Error::SnapshotTooOld`]; writers never wait.
+    #[must_use]
+    pub fn version_bytes(mut self, bytes: u64) -> Self {
+        self.version_bytes = Some(bytes);
+        self
+    }
+
+    /// Returns the capacity of the page cache, which [`memory_bytes`](Self::memory_bytes) may determine.
+    pub(crate) fn cache_of_memory(&self) -> CacheCapacity {
+        match (&self.cache, self.memory_bytes) {
+            (CacheCapacity::Default, Some(memory)) => {
+                CacheCapacity::Set(usize::try_from(memory / 8 * 3).unwrap_or(usize::MAX))
+            }
+            (cache, _) => cache.clone(),
+        }
+    }
+
+    /// Returns an error if [`memory_bytes`](Self::memory_bytes) is too small.
+    pub(crate) fn check_memory(&self) -> Result<(), Error> {
+        match self.memory_bytes {
+            Some(bytes) if bytes < LEAST_MEMORY => Err(Error::Invalid(format!(
+                "a store cannot work with {bytes} bytes of memory; use at least {LEAST_MEMORY} (`memory_bytes`)"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns an error if the page cache is too small for the pages of a store. Their size may differ from
+    /// [`page_size`](Self::page_size).
+    pub(crate) fn check_cache(&self, page_size: usize) -> Result<(), Error> {
+        let least = MIN_FRAMES * page_size;
+        if self.cache.bytes() >= least {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!(
+            "a page cache of {} bytes is too small for pages of {page_size} bytes: one operation may need \
+             {MIN_FRAMES} pages, which take {least} bytes; raise it (`cache_bytes`, `--cache`)",
+            self.cache.bytes()
+        )))
+    }
+
+    /// Returns the largest memory for row versions.
+    pub(crate) fn version_bytes_limit(&self) -> u64 {
+        self.version_bytes.unwrap_or(self.cache.bytes() as u64 / 4)
+    }
+
+    /// Returns the largest memory for undo entries.
+    pub(crate) fn undo_bytes_limit(&self) -> u64 {
+        let of_process = || memory_limit().map_or(u64::MAX, |limit| limit / 4);
+        let default = || self.memory_bytes.map_or_else(of_process, |memory| memory / 16);
+        self.undo_bytes.unwrap_or_else(default)
+    }
 }
 
 #[cfg(test)]

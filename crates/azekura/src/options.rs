@@ -44,8 +44,10 @@ pub enum Durability {
 /// | `encryption_key`, `encryption_key_source` | none | others can read the files; feature `encryption` |
 /// | [`archive`](Self::archive) | none | a restore must reach any point in time |
 /// | **memory** | | |
+/// | [`memory_bytes`](Self::memory_bytes) | none | the store must use no more memory than this |
 /// | [`cache_bytes`](Self::cache_bytes) | 256 MiB, at most an eighth of the memory | rows in use do not fit |
 /// | [`version_bytes`](Self::version_bytes) | a quarter of the cache | a snapshot becomes too old |
+/// | [`undo_bytes`](Self::undo_bytes) | a quarter of the process's memory | long transactions fail |
 /// | [`direct_pages`](Self::direct_pages) | no | the cache should be the only copy in memory |
 /// | **durability** | | |
 /// | [`durability`](Self::durability) | `Immediate` | a crash may lose the last milliseconds |
@@ -79,7 +81,9 @@ pub enum Durability {
 #[derive(Clone, Debug)]
 pub struct Builder {
     pub(crate) page_size: usize,
+    pub(crate) memory_bytes: Option<u64>,
     pub(crate) cache: CacheCapacity,
+    pub(crate) undo_bytes: Option<u64>,
     pub(crate) version_bytes: Option<u64>,
     pub(crate) page_access: PageAccess,
     pub(crate) protocol: LogProtocol,
@@ -129,7 +133,9 @@ impl Default for Builder {
     fn default() -> Self {
         Self {
             page_size: 8192,
+            memory_bytes: None,
             cache: CacheCapacity::Default,
+            undo_bytes: None,
             version_bytes: None,
             page_access: PageAccess::default(),
             protocol: LogProtocol::PWal,
@@ -176,32 +182,12 @@ impl Builder {
         self
     }
 
-    /// Sets the capacity of the page cache in bytes. Default: 256 MiB, or an eighth of the memory that the
-    /// process may use (machine, control group, `ulimit -v`, `-d`) if that is less; the system's page cache
-    /// uses the rest. A page in both caches uses memory twice, so raise the capacity if all pages fit into
-    /// it, or if you set [`direct_pages`](Self::direct_pages). Default stores of one process share a quarter
-    /// of the memory: each reserves at most half of the rest, and at least 1.5 MiB.
-    #[must_use]
-    pub fn cache_bytes(mut self, bytes: usize) -> Self {
-        self.cache = CacheCapacity::Set(bytes);
-        self
-    }
-
     /// Reads and writes pages without the system's page cache (`O_DIRECT`). Default: with it, so that pages
     /// that do not fit into [`Builder::cache_bytes`] are cached in free memory of the machine. With direct
     /// pages the store uses no memory except its own cache. Durability is the same in both cases.
     #[must_use]
     pub fn direct_pages(mut self, direct: bool) -> Self {
         self.page_access = if direct { PageAccess::Direct } else { PageAccess::Buffered };
-        self
-    }
-
-    /// Sets the largest memory for row versions, which writers keep while a snapshot is open. Default: a
-    /// quarter of the page cache. If versions need more, the oldest snapshot fails with
-    /// [`Error::SnapshotTooOld`]; writers never wait.
-    #[must_use]
-    pub fn version_bytes(mut self, bytes: u64) -> Self {
-        self.version_bytes = Some(bytes);
         self
     }
 
@@ -428,7 +414,7 @@ impl Builder {
         self.validate()?;
         let mut options = self;
         options.fs = options.mode_fs();
-        options.cache = options.cache.reserved();
+        options.cache = options.cache_of_memory().reserved();
         if options.read_only {
             options.redo_threads = Some(options.threads_to_redo());
             options.background = false; // a read-only store has nothing to write
@@ -503,6 +489,7 @@ impl Builder {
             return refuse("the epoch interval must be greater than 0".into());
         }
         crate::encryption::check_settings(self)?;
+        self.check_memory()?;
         let buffers = self.log_buffer_count();
         if let Some(streams) = self.streams
             && (streams == 0 || streams > buffers)
@@ -523,25 +510,6 @@ const MIN_SEGMENT_BYTES: u64 = 2 << 20;
 const MAX_SEGMENT_BYTES: u64 = 1 << 40; // larger ones exceed file systems, and overflow sums of sizes
 
 impl Builder {
-    /// Returns an error if the page cache is too small for the pages of a store. Their size may differ from
-    /// [`page_size`](Self::page_size).
-    pub(crate) fn check_cache(&self, page_size: usize) -> Result<(), Error> {
-        let least = MIN_FRAMES * page_size;
-        if self.cache.bytes() >= least {
-            return Ok(());
-        }
-        Err(Error::Invalid(format!(
-            "a page cache of {} bytes is too small for pages of {page_size} bytes: one operation may need \
-             {MIN_FRAMES} pages, which take {least} bytes; raise it (`cache_bytes`, `--cache`)",
-            self.cache.bytes()
-        )))
-    }
-
-    /// Returns the largest memory for row versions.
-    pub(crate) fn version_bytes_limit(&self) -> u64 {
-        self.version_bytes.unwrap_or(self.cache.bytes() as u64 / 4)
-    }
-
     /// Returns the number of threads that redo the log in a restart.
     pub(crate) fn threads_to_redo(&self) -> usize {
         let unset = || {
@@ -574,7 +542,8 @@ impl Builder {
 
     /// Returns the number of log buffers.
     pub(crate) fn log_buffer_count(&self) -> usize {
-        self.log_buffers.unwrap_or_else(|| default_log_buffers(memory_limit(), self.cache.bytes()))
+        let memory = || self.memory_bytes.map(|memory| memory / 2).or_else(memory_limit);
+        self.log_buffers.unwrap_or_else(|| default_log_buffers(memory(), self.cache.bytes()))
     }
 
     /// Returns the size of one log buffer. With many buffers each may be small: sixteen full buffers fit in

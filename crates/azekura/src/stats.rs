@@ -39,6 +39,9 @@ pub struct Stats {
     /// Number of changes per second that a restart is assumed to undo, for the bound on its time
     /// ([`recovery_time`](crate::Builder::recovery_time)).
     pub undo_per_second: f64,
+    /// Memory of the undo entries of open transactions, in bytes; limited by
+    /// [`Builder::undo_bytes`](crate::Builder::undo_bytes). A transaction with less than 64 KiB counts as 0.
+    pub undo_bytes: u64,
     /// The first error of a background activity since its last success.
     pub background_error: Option<String>,
     /// The reason that the store refuses all or some changes: its log or its page file failed, or a rollback
@@ -270,6 +273,7 @@ impl Stats {
             oldest_writer_ms: oldest.map_or(0.0, |oldest| oldest.age.as_secs_f64() * 1e3),
             parked_rollbacks: shared.parked.len(),
             undo_per_second: shared.undo_pace.per_second(),
+            undo_bytes: shared.active.undo_memory(),
             scanned_leaves: shared.env.scanned_leaves(),
             active_writers: shared.active.len(),
             background_error: shared.background_error.lock().clone(),

@@ -26,6 +26,9 @@ pub fn mapped_bytes() -> usize {
 /// type has no padding and needs no drop.
 pub unsafe trait ZeroIsValid {}
 
+// SAFETY: zero is a valid byte.
+unsafe impl ZeroIsValid for u8 {}
+
 // SAFETY: an atomic integer has the layout of the integer.
 unsafe impl ZeroIsValid for crate::sync::atomic::AtomicU32 {}
 
@@ -210,6 +213,22 @@ mod array {
         pub(super) const fn items(&self) -> &[T] {
             // SAFETY: ARRAY-1; zero bytes are valid items (`ZeroIsValid`).
             unsafe { std::slice::from_raw_parts(self.items.as_ptr(), self.len) }
+        }
+
+        /// Returns the items. The first one of an array with at least 4 KiB of its own memory is aligned to a
+        /// page of the system.
+        #[inline]
+        pub const fn items_mut(&mut self) -> &mut [T] {
+            // SAFETY: ARRAY-1: no other array has these items, and `self` is borrowed exclusively.
+            unsafe { std::slice::from_raw_parts_mut(self.items.as_ptr(), self.len) }
+        }
+    }
+
+    impl<T: ZeroIsValid + Copy + Default> Clone for ZeroedArray<T> {
+        fn clone(&self) -> Self {
+            let mut copy = Self::new(self.len, T::default);
+            copy.items_mut().copy_from_slice(self.items());
+            copy
         }
     }
 }

@@ -224,6 +224,9 @@ fn take_tree(input: &mut &[u8]) -> Option<Tree> {
 pub struct UndoLog {
     bytes: Vec<u8>,
     starts: Vec<usize>,
+    /// Largest sizes of `bytes` and `starts` before the removals since the log was made: their memory is still
+    /// in use.
+    most: (usize, usize),
     pub(crate) writer: WriterVersions,
     /// Number of calls since the log was cleared that removed entries from the end.
     shrink_count: u64,
@@ -303,6 +306,7 @@ impl UndoLog {
 
     fn truncate(&mut self, len: usize) {
         if let Some(&start) = self.starts.get(len) {
+            self.most = self.most_now();
             self.bytes.truncate(start);
             self.starts.truncate(len);
             self.shrink_count += 1;
@@ -332,8 +336,20 @@ impl UndoLog {
         self.descents
     }
 
+    fn most_now(&self) -> (usize, usize) {
+        (self.most.0.max(self.bytes.len()), self.most.1.max(self.starts.len()))
+    }
+
+    /// Returns the number of bytes of memory that the entries use, or have used since the log was made.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let (bytes, starts) = self.most_now();
+        bytes + starts * size_of::<usize>()
+    }
+
     /// Removes all entries and keeps the memory.
     pub fn clear(&mut self) {
+        self.most = self.most_now();
         self.bytes.clear();
         self.starts.clear();
         self.writer.clear();
@@ -508,6 +524,8 @@ mod tests {
             log.pop();
         }
         assert!(log.is_empty() && log.bytes() == 0);
+        let used = entries.len() * size_of::<usize>() + 2 * entries.len();
+        assert!(log.memory() > used, "removed entries keep their memory: {}", log.memory());
         let deferred = [Deferred::Tree(tree), Deferred::Chain(PageId(9))];
         deferred.iter().for_each(|&what| log.push_deferred(what));
         assert_eq!(log.deferred_frees(), deferred);

@@ -33,6 +33,7 @@ Data goes to stdout, errors and progress to stderr.
 /// The settings with which a command opens its store.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreArguments {
+    pub(crate) memory: Option<u64>,
     pub(crate) cache: Option<usize>,
     pub(crate) page_size: Option<usize>,
     pub(crate) direct_pages: bool,
@@ -43,7 +44,12 @@ pub(crate) struct StoreArguments {
 // No doc comment: clap would show it as the help of each command.
 #[derive(Args, Clone, Debug)]
 struct CacheArguments {
-    /// Page cache, such as 64M or 2G [default: 256M, or an eighth of the available memory if less]
+    /// Largest memory of the store: page cache, log buffers, row versions and undo entries; at least 24M
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Store options")]
+    memory: Option<u64>,
+
+    /// Page cache, such as 64M or 2G [default: 3/8 of --memory; or 256M, at most an eighth of the available
+    /// memory]
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes, help_heading = "Store options")]
     cache: Option<usize>,
 
@@ -58,8 +64,8 @@ struct CacheArguments {
 
 impl CacheArguments {
     fn store(&self, page_size: Option<usize>) -> StoreArguments {
-        let Self { cache, direct_pages, key_file } = self.clone();
-        StoreArguments { cache, page_size, direct_pages, archive: None, key_file }
+        let Self { memory, cache, direct_pages, key_file } = self.clone();
+        StoreArguments { memory, cache, page_size, direct_pages, archive: None, key_file }
     }
 }
 
@@ -326,17 +332,17 @@ mod tests {
     fn store_options_exist_only_where_they_have_an_effect() {
         let long = |command: &clap::Command, name: &str| {
             let command = command.find_subcommand(name).expect("a command").clone();
-            ["cache", "direct-pages", "key-file", "page-size", "archive"]
+            ["memory", "cache", "direct-pages", "key-file", "page-size", "archive"]
                 .map(|option| command.get_arguments().any(|argument| argument.get_long() == Some(option)))
         };
         let mut all = Arguments::command();
         all.build();
         for (names, options) in [
-            (&["memory-server", "far", "trace", "cluster", "completions", "man"][..], [false; 5]),
-            (&["get", "scan", "dump", "tables", "stats"], [true, true, true, false, false]),
-            (&["delete", "backup", "check", "change-key"], [true, true, true, false, true]),
-            (&["demo", "compact"], [true, true, true, true, false]),
-            (&["load", "put", "restore", "serve"], [true; 5]),
+            (&["memory-server", "far", "trace", "cluster", "completions", "man"][..], [false; 6]),
+            (&["get", "scan", "dump", "tables", "stats"], [true, true, true, true, false, false]),
+            (&["delete", "backup", "check", "change-key"], [true, true, true, true, false, true]),
+            (&["demo", "compact"], [true, true, true, true, true, false]),
+            (&["load", "put", "restore", "serve"], [true; 6]),
         ] {
             for name in names {
                 assert_eq!(long(&all, name), options, "{name}");

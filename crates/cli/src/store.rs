@@ -36,6 +36,9 @@ impl StoreArguments {
     /// Returns the settings without the archive.
     pub(crate) fn settings(&self) -> Result<Builder> {
         let mut builder = Database::builder().direct_pages(self.direct_pages);
+        if let Some(bytes) = self.memory {
+            builder = builder.memory_bytes(bytes);
+        }
         if let Some(bytes) = self.cache {
             builder = builder.cache_bytes(bytes);
         }

@@ -1,5 +1,5 @@
 //! Peak memory of a whole process under a limit. A child process gets the limit from its environment and runs
-//! a store with default settings.
+//! a store with default settings, or with `memory_bytes`.
 
 use std::fs;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use azekura_base::cgroup::{self, CgroupVersion};
 use azekura_base::memory::limit_file;
 
-use crate::{Database, Durability, Error, TableDefinition};
+use crate::{Builder, Database, Durability, Error, TableDefinition};
 
 const VARIABLE: &str = "AZEKURA_TEST_MEMORY_LIMIT";
 const ROWS: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
@@ -67,10 +67,10 @@ fn write(db: &Database, rows: Range<u64>, byte: u8, peak: &Peak) {
 
 /// Loads rows with a total size of half the limit in random order, by many threads that do not wait for
 /// flushes. Then changes half of the rows while a snapshot keeps the old versions, and reads all rows.
-fn work(limit: u64) -> u64 {
+fn work(builder: Builder, limit: u64) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let peak = Peak::default();
-    let db = Database::builder().durability(Durability::Relaxed).open(dir.path()).unwrap();
+    let db = builder.durability(Durability::Relaxed).open(dir.path()).unwrap();
     let rows = limit / 2 / VALUE_BYTES as u64;
     write(&db, 0..rows, 1, &peak);
     let snapshot = db.snapshot().unwrap();
@@ -89,8 +89,46 @@ fn work(limit: u64) -> u64 {
     });
     assert_eq!(read.unwrap(), rows / THREADS * THREADS);
     peak.look();
+    // A transaction that removes all rows would need more memory than it may use.
+    for _ in 0..3 {
+        let removed = db.transact(|tx| {
+            let removed = tx.table(&ROWS)?.remove_range(..);
+            peak.look();
+            removed
+        });
+        assert!(matches!(removed, Err(Error::UndoMemoryExhausted { .. })), "{removed:?}");
+    }
+    assert!(db.check(&mut |_, _| ()).unwrap().is_clean());
+    peak.look();
     db.close().unwrap();
     peak.0.into_inner()
+}
+
+/// Runs the test `name` in a child process with the variable, and returns the peak that the child prints.
+fn peak_of_child(name: &str, variable: &str, limit: u64) -> u64 {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(variable, limit.to_string())
+        .output()
+        .unwrap();
+    let output = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success(), "{output}{}", String::from_utf8_lossy(&child.stderr));
+    output.split("peak ").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_store_stays_within_the_memory_that_was_set() {
+    const NAME: &str = "memory_limit::peak_tests::a_store_stays_within_the_memory_that_was_set";
+    const BYTES: &str = "AZEKURA_TEST_MEMORY_BYTES";
+    if let Ok(limit) = std::env::var(BYTES) {
+        let limit = limit.parse().unwrap();
+        println!("peak {}", work(Database::builder().memory_bytes(limit), limit));
+        return;
+    }
+    for limit in [32 << 20, 96 << 20] {
+        let peak = peak_of_child(NAME, BYTES, limit);
+        assert!(peak > limit / 4 && peak <= limit / 20 * 21, "{} KiB of {}", peak >> 10, limit >> 10);
+    }
 }
 
 #[test]
@@ -98,18 +136,11 @@ fn a_process_at_its_defaults_stays_within_three_quarters_of_its_memory() {
     const NAME: &str =
         "memory_limit::peak_tests::a_process_at_its_defaults_stays_within_three_quarters_of_its_memory";
     if let Some(limit) = limit_of_child() {
-        println!("peak {}", work(limit));
+        println!("peak {}", work(Database::builder().undo_bytes(limit / 8), limit));
         return;
     }
     let limit = 64 << 20;
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", NAME, "--nocapture"])
-        .env(VARIABLE, limit.to_string())
-        .output()
-        .unwrap();
-    let output = String::from_utf8_lossy(&child.stdout);
-    assert!(child.status.success(), "{output}{}", String::from_utf8_lossy(&child.stderr));
-    let peak: u64 = output.split("peak ").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap();
+    let peak = peak_of_child(NAME, VARIABLE, limit);
     assert!(peak > limit / 8 && peak <= limit * 3 / 4, "{} MiB of {}", peak >> 20, limit >> 20);
 }
 

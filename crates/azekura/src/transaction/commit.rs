@@ -34,10 +34,12 @@ impl Transaction {
         self.check_writable()?;
         let mut state = self.state()?;
         let before = state.undo_len();
-        let result = call(self, &mut state);
+        let mut result = call(self, &mut state);
         if result.is_ok() {
-            state.note_undo(&self.db);
-            return result;
+            match state.note_undo(&self.db, self.id) {
+                Ok(()) => return result,
+                Err(full) => result = Err(full),
+            }
         }
         drop(state);
         self.end_call(before, result)
@@ -60,9 +62,12 @@ impl Transaction {
     /// (TXN-3).
     pub(crate) fn end_call<T>(&self, before: usize, result: Result<T, Error>) -> Result<T, Error> {
         let Ok(mut state) = self.state() else { return result };
-        let Err(error) = result else {
-            state.note_undo(&self.db);
-            return result;
+        let error = match result {
+            Ok(value) => match state.note_undo(&self.db, self.id) {
+                Ok(()) => return Ok(value),
+                Err(full) => full,
+            },
+            Err(error) => error,
         };
         if !error.is_retryable() {
             self.db.report_failed_change(&error);
@@ -252,12 +257,20 @@ impl Transaction {
 }
 
 impl State {
-    /// Records the number of undo entries for checkpoints.
-    fn note_undo(&mut self, db: &Shared) {
-        let entries = self.undo_len();
-        if let Some(listed) = &mut self.listed {
-            db.active.note_undo(listed, entries);
+    /// Records the number of undo entries for checkpoints, and their memory. If the memory of all open
+    /// transactions exceeds [`Builder::undo_bytes`](crate::Builder::undo_bytes), returns an error; the caller
+    /// then undoes the call that needed the memory.
+    fn note_undo(&mut self, db: &Shared, id: TxnId) -> Result<(), Error> {
+        let undo = self.undo();
+        let (entries, bytes) = (undo.log.len(), undo.log.memory());
+        drop(undo);
+        let Some(listed) = &mut self.listed else { return Ok(()) };
+        db.active.note_undo(listed, entries);
+        let limit = || db.options.undo_bytes_limit();
+        if db.active.note_undo_memory(listed, bytes, limit) {
+            return Ok(());
         }
+        Err(Error::UndoMemoryExhausted { txn: id, limit_bytes: limit() })
     }
 
     /// Undoes the newest entries until `len` entries remain, each with a compensation record.
@@ -270,7 +283,7 @@ impl State {
         let began = Instant::now();
         let undone = self.undo_in_steps(db, id, len);
         db.undo_pace.rolled_back((before - self.undo_len()) as u64, began.elapsed());
-        self.note_undo(db);
+        let _ = self.note_undo(db, id); // less memory than before the undo: no error of this call
         self.forget_undone_savepoints();
         undone?;
         // The undo may have removed or restored a table, so each tree is looked up again at its next use. The

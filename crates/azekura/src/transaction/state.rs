@@ -193,7 +193,7 @@ impl State {
         debug_assert!(self.locks.is_empty() && self.listed.is_none(), "STATE-1");
         let mut undo = self.undo.lock();
         debug_assert!(undo.owner.is_none(), "STATE-1");
-        if undo.log.bytes() > KEPT_BYTES {
+        if undo.log.memory() > KEPT_BYTES {
             undo.log = UndoLog::new();
         }
         undo.log.clear();

@@ -11,8 +11,8 @@ use super::{MIN_PAGE_SIZE, PageBuf};
 /// Largest total size of the kept buffers in bytes: four batches of a cleaner at the default page size, and a
 /// flush of each of four log streams.
 const KEPT_BYTES: usize = 4 << 20;
-/// Number of buffer sizes: buffers of 4 KiB, 8 KiB, ..., 1 MiB are kept, and larger ones are freed.
-const CLASSES: usize = 9;
+/// Number of buffer sizes: buffers of 4 KiB, 8 KiB, ..., 4 MiB are kept, and larger ones are freed.
+const CLASSES: usize = 11;
 
 #[derive(Debug)]
 struct Spare {

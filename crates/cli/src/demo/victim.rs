@@ -42,10 +42,11 @@ impl Victim {
             ("--threads", u64::from(threads)),
             ("--in-flight", in_flight as u64),
         ];
+        let memory = store.memory.map(|bytes| ("--memory", bytes));
         let cache = store.cache.map(|bytes| ("--cache", bytes as u64));
         let mut command = Command::new(&program);
         command.arg("demo-child").arg(path).stdin(Stdio::null()).stdout(Stdio::piped());
-        for (name, number) in numbers.into_iter().chain(cache) {
+        for (name, number) in numbers.into_iter().chain(memory).chain(cache) {
             command.arg(format!("{name}={number}"));
         }
         if store.direct_pages {
