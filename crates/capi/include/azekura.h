@@ -16,9 +16,19 @@
 #include <stdlib.h>
 
 /*
- A flag of `azk_range`: returns the rows in descending order of their keys.
+ A flag of `azk_range` and `azk_pop`: returns the rows in descending order of their keys.
  */
 #define AZK_REVERSE 1
+
+/*
+ A flag of `azk_pop`: skips rows that other transactions have locked.
+ */
+#define AZK_SKIP_LOCKED 2
+
+/*
+ A flag of `azk_bulk_load`: the rows are in any order.
+ */
+#define AZK_UNSORTED 4
 
 /*
  Version of this interface; it changes with each incompatible change.
@@ -87,6 +97,11 @@ typedef struct azk_db azk_db;
 typedef struct azk_error azk_error;
 
 /*
+ A report of a call, as JSON. Free it with `azk_report_free`.
+ */
+typedef struct azk_report azk_report;
+
+/*
  A state of a transaction that a rollback can restore. Free it with `azk_savepoint_free`.
  */
 typedef struct azk_savepoint azk_savepoint;
@@ -134,6 +149,18 @@ typedef void (*azk_progress)(uint64_t rows, uint64_t bytes, void *context);
 typedef int (*azk_key_source)(const char *id, uint8_t *key, void *context);
 
 /*
+ A function that is called while a check runs, with the number of pages that were checked, and of all.
+ */
+typedef void (*azk_check_progress)(uint64_t checked, uint64_t pages, void *context);
+
+/*
+ A function that returns the rows of `azk_bulk_load`, one a call. It sets key and value and returns 1.
+ After the last row it returns 0. Another number is an error, and the load is undone. Key and value are
+ valid until the next call of the function.
+ */
+typedef int (*azk_row_source)(struct azk_slice *key, struct azk_slice *value, void *context);
+
+/*
  A function that `azk_retry` runs with a transaction. To commit, the function returns `AZK_OK`. Otherwise
  it returns the status of the failed call, and stores the error of that call in `error`. The function does
  not end the transaction.
@@ -150,9 +177,17 @@ extern "C" {
 uint32_t azk_abi_version(void);
 
 /*
- Opens the store in directory `path`, or creates it there. Options: `create`, `read_only`, `direct_pages`
- (`true` or `false`), `cache_bytes`, `page_size`, `version_bytes`, `transaction_timeout_ms`,
- `lock_timeout_ms`, `close_time_ms`, `encryption_key` (64 hexadecimal digits); null for no options.
+ Returns the version of the library, such as `0.2.0`.
+ */
+const char *azk_version(void);
+
+/*
+ Opens the store in directory `path`, or creates it there. Options: `create`, `read_only`, `direct_pages`,
+ `durable` (`true` or `false`), `cache_bytes`, `page_size`, `version_bytes`, `transaction_timeout_ms`,
+ `lock_timeout_ms`, `close_time_ms`, `recovery_time_ms`, `log_sync_interval_ms`, `file_mode` (octal),
+ `archive` (a directory), `encryption_key` (64 hexadecimal digits); null for no options. A value with
+ commas is written in double quotes. With `durable=false` a commit does not wait for the disk, and a crash
+ of the process may lose the last commits; with `log_sync_interval_ms` only a power loss may.
 
  # Safety
 
@@ -274,7 +309,9 @@ void azk_snapshot_close(struct azk_snapshot *snapshot);
 
 /*
  Makes a backup in the new directory `to` while transactions continue. Options: `rate` (bytes per second);
- null for no options. `progress` may be null.
+ `since`, the directory of an earlier backup: the new one then has only the pages that were changed since,
+ and a restore needs both; null for no options. A value with commas is written in double quotes. `progress`
+ may be null.
 
  # Safety
 
@@ -288,14 +325,26 @@ enum azk_status azk_backup(struct azk_db *db,
                            struct azk_error **error);
 
 /*
- Creates a new store at `to` from the backup in directory `from`. Options: `verify`, and those of
- `azk_open` for the new store except `create` and `read_only`; null for no options.
+ Creates a new store at `to` from the backup in directory `from`. Options: `verify`; `base`, once for each
+ earlier backup that an incremental one needs; `archive`, the archive that is replayed after the backup, to
+ its end or to `to_time_us` (microseconds since 1970); and those of `azk_open` for the new store except
+ `create`, `read_only` and `archive`; null for no options.
 
  # Safety
 
  CAPI-2 holds.
  */
 enum azk_status azk_restore(const char *from, const char *to, const char *options, struct azk_error **error);
+
+/*
+ Reads the backup in directory `from` and checks each byte of it; creates no store. An encrypted backup
+ needs the option `encryption_key`; null for no options.
+
+ # Safety
+
+ CAPI-2 holds.
+ */
+enum azk_status azk_verify_backup(const char *from, const char *options, struct azk_error **error);
 
 /*
  Returns the status of an error; `AZK_OK` for null.
@@ -411,6 +460,325 @@ enum azk_status azk_change_encryption_key(struct azk_db *db,
                                           struct azk_error **error);
 
 /*
+ Returns a report as a JSON object. The text is valid until the report is freed.
+
+ # Safety
+
+ CAPI-1 holds.
+ */
+const char *azk_report_json(const struct azk_report *report);
+
+/*
+ Frees a report; null is allowed.
+
+ # Safety
+
+ CAPI-1 holds.
+ */
+void azk_report_free(struct azk_report *report);
+
+/*
+ Opens an empty store in memory, for tests. Options are those of `azk_open`; null for no options.
+
+ # Safety
+
+ CAPI-2 holds.
+ */
+enum azk_status azk_open_in_memory(const char *options, struct azk_db **db, struct azk_error **error);
+
+/*
+ Sets `bytes` to the length of the longest possible key, which depends on the page size of the store.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_max_key_bytes(struct azk_db *db, uintptr_t *bytes, struct azk_error **error);
+
+/*
+ Returns counters and sizes of an open store.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_stats(struct azk_db *db, struct azk_report **report, struct azk_error **error);
+
+/*
+ Reads every page of the store and checks it while transactions continue. Sets `findings` to the number of
+ findings of damage. The member `findings` of the report has all of them; `report` may be null. The option
+ `repair=true` also frees leaked pages, which are marked as used although nothing refers to them; null for
+ no options. `progress` may be null.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold; `progress` may be called with `context` during this call.
+ */
+enum azk_status azk_check(struct azk_db *db,
+                          const char *options,
+                          azk_check_progress progress,
+                          void *context,
+                          uint64_t *findings,
+                          struct azk_report **report,
+                          struct azk_error **error);
+
+/*
+ Copies all tables as they are now into a new store in the directory `to`, while transactions continue. The
+ new store has full pages and no free ones. Options: `page_size` and `encryption_key` (64 hexadecimal
+ digits) of the new store, by default those of this one; null for no options. `progress` and `report` may
+ be null.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold; `progress` may be called with `context` during this call.
+ */
+enum azk_status azk_compact_into(struct azk_db *db,
+                                 const char *to,
+                                 const char *options,
+                                 azk_progress progress,
+                                 void *context,
+                                 struct azk_report **report,
+                                 struct azk_error **error);
+
+/*
+ Copies all commits that have returned to the archive of the store (option `archive` of `azk_open`). Sets
+ `time_us` to a time, in microseconds since 1970, that separates them from later commits. A restore with
+ the option `to_time_us` has exactly these commits.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_archive_log(struct azk_db *db, uint64_t *time_us, struct azk_error **error);
+
+/*
+ Waits until every transaction that a snapshot has read is durable.
+
+ # Safety
+
+ CAPI-1 holds.
+ */
+enum azk_status azk_snapshot_wait_durable(struct azk_snapshot *snapshot, struct azk_error **error);
+
+/*
+ Writes changed pages to the disk, so that a later opening has less to recover.
+
+ # Safety
+
+ CAPI-1 holds.
+ */
+enum azk_status azk_checkpoint(struct azk_db *db, struct azk_error **error);
+
+/*
+ Sets `found` to 1 if there is a row at a key, otherwise to 0. Does not read a large value.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_contains(struct azk_tx *tx,
+                             const char *table,
+                             struct azk_slice key,
+                             int *found,
+                             struct azk_error **error);
+
+/*
+ Sets `found` as `azk_contains` does, but in a snapshot.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_snapshot_contains(struct azk_snapshot *snapshot,
+                                      const char *table,
+                                      struct azk_slice key,
+                                      int *found,
+                                      struct azk_error **error);
+
+/*
+ Stores a row unless there is a row with this key. Sets `inserted` to 1 if the row was stored, otherwise to
+ 0.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_insert_if_absent(struct azk_tx *tx,
+                                     const char *table,
+                                     struct azk_slice key,
+                                     struct azk_slice value,
+                                     int *inserted,
+                                     struct azk_error **error);
+
+/*
+ Stores `value` at a key if the present value is `expected`, and sets `stored` to 1 in that case, otherwise
+ to 0. Null stands for an absent row: as `expected`, and as `value`, which then removes the row.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_compare_and_set(struct azk_tx *tx,
+                                    const char *table,
+                                    struct azk_slice key,
+                                    const struct azk_slice *expected,
+                                    const struct azk_slice *value,
+                                    int *stored,
+                                    struct azk_error **error);
+
+/*
+ Removes the rows from `low` (inclusive) to `high` (exclusive). A null pointer means no bound. Sets
+ `removed`, unless it is null, to the number of removed rows. After an error the transaction is as before
+ the call, or was rolled back.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_remove_range(struct azk_tx *tx,
+                                 const char *table,
+                                 const struct azk_slice *low,
+                                 const struct azk_slice *high,
+                                 uint64_t *removed,
+                                 struct azk_error **error);
+
+/*
+ Sets `rows` to the number of rows of a table. Reads and locks every row, but reads no large value.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_count(struct azk_tx *tx, const char *table, uint64_t *rows, struct azk_error **error);
+
+/*
+ Sets `rows` as `azk_count` does, but in a snapshot.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_snapshot_count(struct azk_snapshot *snapshot,
+                                   const char *table,
+                                   uint64_t *rows,
+                                   struct azk_error **error);
+
+/*
+ Removes the row with the least key and returns it. Sets `found` to 1 if there was a row, otherwise to 0.
+ Flags: `AZK_REVERSE` for the greatest key; `AZK_SKIP_LOCKED` skips rows that other transactions have
+ locked, so that consumers of a queue do not wait for each other.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_pop(struct azk_tx *tx,
+                        const char *table,
+                        uint32_t flags,
+                        struct azk_slice *key,
+                        struct azk_slice *value,
+                        int *found,
+                        struct azk_error **error);
+
+/*
+ Fills an empty table with the rows that `source` returns, in ascending order of their keys. This is
+ several times as fast as `azk_put` for each row. With the flag `AZK_UNSORTED` the rows are in any order,
+ and the table may have rows; of equal keys the last one counts. Sets `rows`, unless it is null, to the
+ number of rows. After an error the transaction is as before the call, or was rolled back. `source` makes
+ no call with `tx`.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold; `source` may be called with `context` during this call.
+ */
+enum azk_status azk_bulk_load(struct azk_tx *tx,
+                              const char *table,
+                              azk_row_source source,
+                              void *context,
+                              uint32_t flags,
+                              uint64_t *rows,
+                              struct azk_error **error);
+
+/*
+ Writes a backup to the file descriptor `fd`, such as a pipe, as `azk_backup` does to a directory. Does not
+ sync or close `fd`.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold; `fd` is open; `progress` may be called with `context` during this call.
+ */
+enum azk_status azk_backup_to_fd(struct azk_db *db,
+                                 int fd,
+                                 const char *options,
+                                 azk_progress progress,
+                                 void *context,
+                                 struct azk_error **error);
+
+/*
+ Creates a new store at `to` from a backup that is read from the file descriptor `fd`, as `azk_restore`
+ does from a directory. Does not close `fd`.
+
+ # Safety
+
+ CAPI-2 holds; `fd` is open.
+ */
+enum azk_status azk_restore_from_fd(int fd, const char *to, const char *options, struct azk_error **error);
+
+/*
+ Opens a cursor over the tables of the store, in byte order of their names. The key of each row of the
+ cursor is the name of a table, and the value is a text with the types of the table's keys and values.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_tables(struct azk_db *db, struct azk_cursor **cursor, struct azk_error **error);
+
+/*
+ Opens a cursor as `azk_tables` does, but in a snapshot.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_snapshot_tables(struct azk_snapshot *snapshot,
+                                    struct azk_cursor **cursor,
+                                    struct azk_error **error);
+
+/*
+ Sets `found` to 1 if there is a table with this name, otherwise to 0.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_table_exists(struct azk_tx *tx, const char *table, int *found, struct azk_error **error);
+
+/*
+ Renames a table. Sets `found`, unless it is null, to 1 if there was a table `from`, otherwise to 0. If
+ there is a table `to`, the call fails with `AZK_INVALID`.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_rename_table(struct azk_tx *tx,
+                                 const char *from,
+                                 const char *to,
+                                 int *found,
+                                 struct azk_error **error);
+
+/*
+ Removes a table with all its rows. Sets `found`, unless it is null, to 1 if there was a table, otherwise
+ to 0.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_drop_table(struct azk_tx *tx, const char *table, int *found, struct azk_error **error);
+
+/*
  Declares that another thread may continue and end a transaction. Without this declaration, a call fails
  with `AZK_INVALID` if it would wait for a transaction that the same thread used last, because the wait
  would not end. A call waits for a detached transaction.
@@ -436,7 +804,7 @@ enum azk_status azk_retry(struct azk_db *db, azk_body body, void *context, struc
 /*
  Begins a transaction with options; null for no options. With `durable=false` a commit does not wait for
  the disk, and a crash of the process or a power loss may lose the last commits. `lock_timeout_ms` is the
- longest wait for a lock.
+ longest wait for a lock. With `nowait=true` a call that would wait for a lock fails with `AZK_BUSY`.
 
  # Safety
 
@@ -536,25 +904,6 @@ enum azk_status azk_get_for_update(struct azk_tx *tx,
                                    struct azk_slice *value,
                                    int *found,
                                    struct azk_error **error);
-
-/*
- Removes a table with all its rows. Sets `found`, unless it is null, to 1 if there was a table, otherwise
- to 0.
-
- # Safety
-
- CAPI-1 and CAPI-2 hold.
- */
-enum azk_status azk_drop_table(struct azk_tx *tx, const char *table, int *found, struct azk_error **error);
-
-/*
- Writes changed pages to the disk, so that a later opening has less to recover.
-
- # Safety
-
- CAPI-1 holds.
- */
-enum azk_status azk_checkpoint(struct azk_db *db, struct azk_error **error);
 
 #ifdef __cplusplus
 }  // extern "C"

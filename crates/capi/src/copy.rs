@@ -1,14 +1,68 @@
 //! Backup, restore, and errors.
 
 use std::ffi::{c_char, c_void};
+use std::mem;
+
+use azekura::{Backup, CommitTime, Error, Restore};
 
 use super::{
-    Restore, azk_db, azk_error, azk_progress, azk_status, free, guarded, options, path_of, shared,
-    text_or_empty,
+    azk_db, azk_error, azk_progress, azk_status, free, guarded, options, path_of, shared, text_or_empty,
 };
 
+/// Returns the settings of a backup.
+///
+/// # Safety
+///
+/// `progress` may be called with `context` while the backup runs.
+pub(crate) unsafe fn backup_of<'a>(
+    db: &'a azk_db,
+    options: &str,
+    progress: azk_progress,
+    context: *mut c_void,
+) -> Result<Backup<'a>, Error> {
+    let mut backup = db.db.backup();
+    options::each(options, |name, value| {
+        let old = mem::replace(&mut backup, db.db.backup());
+        backup = match name {
+            "rate" => old.rate_limit(options::value(name, value)?),
+            "since" => old.since(options::path(name, value)?),
+            _ => return Err(options::unknown(name)),
+        };
+        Ok(())
+    })?;
+    if let Some(progress) = progress {
+        // SAFETY: the caller guarantees that `progress` may be called.
+        backup = backup.progress(move |seen| unsafe { progress(seen.rows, seen.bytes, context) });
+    }
+    Ok(backup)
+}
+
+/// Returns the settings of a restore.
+pub(crate) fn restore_of(options: &str) -> Result<Restore<'static>, Error> {
+    let (mut restore, mut store) = (Restore::new(), String::new());
+    options::each(options, |name, value| {
+        let old = mem::take(&mut restore);
+        restore = match name {
+            "verify" => old.verify(options::value(name, value)?),
+            "page_size" => old.page_size(options::value(name, value)?),
+            "base" => old.base(options::path(name, value)?),
+            "archive" => old.archive(options::path(name, value)?),
+            "to_time_us" => old.to_time(CommitTime::from_micros(options::value(name, value)?)),
+            "create" | "read_only" => return Err(options::unknown(name)),
+            _ => {
+                store += &format!("{name}={value},");
+                old
+            }
+        };
+        Ok(())
+    })?;
+    Ok(restore.builder(options::builder(&store)?))
+}
+
 /// Makes a backup in the new directory `to` while transactions continue. Options: `rate` (bytes per second);
-/// null for no options. `progress` may be null.
+/// `since`, the directory of an earlier backup: the new one then has only the pages that were changed since,
+/// and a restore needs both; null for no options. A value with commas is written in double quotes. `progress`
+/// may be null.
 ///
 /// # Safety
 ///
@@ -27,25 +81,15 @@ pub unsafe extern "C" fn azk_backup(
         let (db, to) = unsafe { (shared(db, "db")?, path_of(to, "to")?) };
         // SAFETY: CAPI-2.
         let options = unsafe { text_or_empty(options, "options")? };
-        let mut rate = None;
-        options::each(options, |name, value| match name {
-            "rate" => options::value(name, value).map(|given| rate = Some(given)),
-            _ => Err(options::unknown(name)),
-        })?;
-        let mut backup = db.db.backup();
-        if let Some(rate) = rate {
-            backup = backup.rate_limit(rate);
-        }
-        if let Some(progress) = progress {
-            // SAFETY: the caller guarantees that `progress` may be called.
-            backup = backup.progress(move |seen| unsafe { progress(seen.rows, seen.bytes, context) });
-        }
-        backup.to_directory(to).map(drop)
+        // SAFETY: the caller guarantees that `progress` may be called.
+        unsafe { backup_of(db, options, progress, context)? }.to_directory(to).map(drop)
     })
 }
 
-/// Creates a new store at `to` from the backup in directory `from`. Options: `verify`, and those of
-/// `azk_open` for the new store except `create` and `read_only`; null for no options.
+/// Creates a new store at `to` from the backup in directory `from`. Options: `verify`; `base`, once for each
+/// earlier backup that an incremental one needs; `archive`, the archive that is replayed after the backup, to
+/// its end or to `to_time_us` (microseconds since 1970); and those of `azk_open` for the new store except
+/// `create`, `read_only` and `archive`; null for no options.
 ///
 /// # Safety
 ///
@@ -62,21 +106,26 @@ pub unsafe extern "C" fn azk_restore(
         let (from, to) = unsafe { (path_of(from, "from")?, path_of(to, "to")?) };
         // SAFETY: CAPI-2.
         let options = unsafe { text_or_empty(options, "options")? };
-        let (mut verify, mut page_size, mut store) = (false, None, String::new());
-        options::each(options, |name, value| {
-            match name {
-                "verify" => verify = options::value(name, value)?,
-                "page_size" => page_size = Some(options::value(name, value)?),
-                "create" | "read_only" => return Err(options::unknown(name)),
-                _ => store += &format!("{name}={value},"),
-            }
-            Ok(())
-        })?;
-        let mut restore = Restore::new().builder(options::builder(&store)?).verify(verify);
-        if let Some(bytes) = page_size {
-            restore = restore.page_size(bytes);
-        }
-        restore.from_directory(from, to).map(drop)
+        restore_of(options)?.from_directory(from, to).map(drop)
+    })
+}
+
+/// Reads the backup in directory `from` and checks each byte of it; creates no store. An encrypted backup
+/// needs the option `encryption_key`; null for no options.
+///
+/// # Safety
+///
+/// CAPI-2 holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_verify_backup(
+    from: *const c_char,
+    options: *const c_char,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-2.
+        let (from, options) = unsafe { (path_of(from, "from")?, text_or_empty(options, "options")?) };
+        restore_of(options)?.verify_directory(from).map(drop)
     })
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use azekura::{Error, RowRef, TableDefinition};
 
 use super::{
-    AZK_REVERSE, NO_BYTES, Source, azk_cursor, azk_error, azk_slice, azk_snapshot, azk_status, azk_tx, bytes,
-    free, guarded, handle, null, put, put_new, slice_of, text, with_tx,
+    AZK_REVERSE, NO_BYTES, Source, azk_cursor, azk_error, azk_slice, azk_snapshot, azk_status, azk_tx,
+    check_flags, free, guarded, handle, null, optional, put, put_new, slice_of, text, with_tx,
 };
 
 /// Largest number of rows that a cursor reads at once.
@@ -64,6 +64,16 @@ pub unsafe extern "C" fn azk_snapshot_range(
     })
 }
 
+/// Returns the bounds of a range; a null pointer means no bound.
+pub(crate) unsafe fn bounds_of<'a>(
+    low: *const azk_slice,
+    high: *const azk_slice,
+) -> Result<(Bound<&'a [u8]>, Bound<&'a [u8]>), Error> {
+    // SAFETY: CAPI-2.
+    let (low, high) = unsafe { (optional(low, "low")?, optional(high, "high")?) };
+    Ok((low.map_or(Bound::Unbounded, Bound::Included), high.map_or(Bound::Unbounded, Bound::Excluded)))
+}
+
 unsafe fn open_cursor(
     source: Source,
     table: *const c_char,
@@ -71,19 +81,16 @@ unsafe fn open_cursor(
     flags: u32,
     cursor: *mut *mut azk_cursor,
 ) -> Result<(), Error> {
-    if flags & !AZK_REVERSE != 0 {
-        return Err(Error::Invalid(format!("unknown range flags {flags:#x}")));
-    }
+    check_flags(flags, AZK_REVERSE)?;
     // SAFETY: CAPI-2.
-    let bound = |at: *const azk_slice| unsafe { at.as_ref() }.map(|at| unsafe { bytes(*at, "bound") });
-    let (low, high) = (bound(bounds.0).transpose()?, bound(bounds.1).transpose()?);
+    let (low, high) = unsafe { bounds_of(bounds.0, bounds.1)? };
     // SAFETY: CAPI-2.
     let table = unsafe { text(table, "table")? }.to_owned();
     let opened = azk_cursor {
         source,
         table,
-        low: low.map_or(Bound::Unbounded, |low| Bound::Included(low.to_vec())),
-        high: high.map_or(Bound::Unbounded, |high| Bound::Excluded(high.to_vec())),
+        low: low.map(<[u8]>::to_vec),
+        high: high.map(<[u8]>::to_vec),
         is_reverse: flags & AZK_REVERSE != 0,
         is_done: false,
         rows: Vec::new(),
@@ -155,6 +162,7 @@ impl azk_cursor {
                 let table = open.table(&table)?;
                 if is_reverse { table.for_each_back(range, each) } else { table.for_each(range, each) }
             })?,
+            Source::None => {}
             Source::Snapshot(snapshot) => {
                 let table = snapshot.table(&table)?;
                 if is_reverse { table.for_each_back(range, each)? } else { table.for_each(range, each)? }

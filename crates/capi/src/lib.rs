@@ -21,9 +21,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::ptr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, TryLockError};
 
-use azekura::{Database, Error, ErrorKind, Restore, Snapshot, Table, TableDefinition, Transaction};
+use azekura::{Database, Error, ErrorKind, Snapshot, Table, TableDefinition, Transaction};
 
 /// Result of a call. Each value except `AZK_OK` comes with an `azk_error`.
 #[repr(C)]
@@ -74,6 +74,7 @@ type SharedTx = Arc<Mutex<Option<Transaction>>>;
 #[derive(Debug)]
 pub struct azk_tx {
     tx: SharedTx,
+    key: Vec<u8>,
     value: Vec<u8>,
 }
 
@@ -90,6 +91,8 @@ pub struct azk_snapshot {
 enum Source {
     Transaction(SharedTx),
     Snapshot(Snapshot),
+    /// The cursor has all its rows.
+    None,
 }
 
 /// A cursor over a range of rows.
@@ -113,8 +116,14 @@ pub struct azk_error {
     message: CString,
 }
 
-/// A flag of `azk_range`: returns the rows in descending order of their keys.
+/// A flag of `azk_range` and `azk_pop`: returns the rows in descending order of their keys.
 pub const AZK_REVERSE: u32 = 1;
+
+/// A flag of `azk_pop`: skips rows that other transactions have locked.
+pub const AZK_SKIP_LOCKED: u32 = 2;
+
+/// A flag of `azk_bulk_load`: the rows are in any order.
+pub const AZK_UNSORTED: u32 = 4;
 
 /// Version of this interface; it changes with each incompatible change.
 pub const AZK_ABI_VERSION: u32 = 1;
@@ -249,13 +258,34 @@ fn ended() -> Error {
     Error::Closed
 }
 
-/// Runs `call` with the transaction, unless it has ended or a call of it panicked.
+/// Runs `call` with the transaction, unless it has ended or a call of it panicked. A call of a function that
+/// another call of the transaction runs is refused: it would wait for itself.
 fn with_tx<T>(
     tx: &Mutex<Option<Transaction>>,
     call: impl FnOnce(&Transaction) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let open = tx.lock().map_err(|_| ended())?;
+    let open = match tx.try_lock() {
+        Ok(open) => open,
+        Err(TryLockError::Poisoned(_)) => return Err(ended()),
+        Err(TryLockError::WouldBlock) => {
+            return Err(Error::Invalid("another call uses the transaction at the moment".into()));
+        }
+    };
     call(open.as_ref().ok_or_else(ended)?)
+}
+
+/// Returns an error if `flags` has other bits than `known`.
+fn check_flags(flags: u32, known: u32) -> Result<(), Error> {
+    match flags & !known {
+        0 => Ok(()),
+        unknown => Err(Error::Invalid(format!("unknown flags {unknown:#x}"))),
+    }
+}
+
+/// Borrows a slice argument that may be absent.
+unsafe fn optional<'a>(slice: *const azk_slice, name: &str) -> Result<Option<&'a [u8]>, Error> {
+    // SAFETY: CAPI-2.
+    unsafe { slice.as_ref().map(|&slice| bytes(slice, name)).transpose() }
 }
 
 /// Returns the version of the interface, to be compared with `AZK_ABI_VERSION` of the header.
@@ -264,9 +294,20 @@ pub extern "C" fn azk_abi_version() -> u32 {
     AZK_ABI_VERSION
 }
 
-/// Opens the store in directory `path`, or creates it there. Options: `create`, `read_only`, `direct_pages`
-/// (`true` or `false`), `cache_bytes`, `page_size`, `version_bytes`, `transaction_timeout_ms`,
-/// `lock_timeout_ms`, `close_time_ms`, `encryption_key` (64 hexadecimal digits); null for no options.
+/// Returns the version of the library, such as `0.2.0`.
+#[unsafe(no_mangle)]
+pub extern "C" fn azk_version() -> *const c_char {
+    VERSION.as_ptr().cast()
+}
+
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+
+/// Opens the store in directory `path`, or creates it there. Options: `create`, `read_only`, `direct_pages`,
+/// `durable` (`true` or `false`), `cache_bytes`, `page_size`, `version_bytes`, `transaction_timeout_ms`,
+/// `lock_timeout_ms`, `close_time_ms`, `recovery_time_ms`, `log_sync_interval_ms`, `file_mode` (octal),
+/// `archive` (a directory), `encryption_key` (64 hexadecimal digits); null for no options. A value with
+/// commas is written in double quotes. With `durable=false` a commit does not wait for the disk, and a crash
+/// of the process may lose the last commits; with `log_sync_interval_ms` only a power loss may.
 ///
 /// # Safety
 ///
@@ -515,12 +556,28 @@ unsafe fn free<T>(pointer: *mut T) {
 mod copy;
 mod cursor;
 mod keys;
+mod maintenance;
+mod rows;
+mod streams;
+mod tables;
 mod transactions;
-pub use copy::{azk_backup, azk_error_free, azk_error_message, azk_error_status, azk_restore};
+pub use copy::{
+    azk_backup, azk_error_free, azk_error_message, azk_error_status, azk_restore, azk_verify_backup,
+};
 pub use cursor::{azk_cursor_close, azk_next, azk_range, azk_snapshot_range};
 pub use keys::{azk_change_encryption_key, azk_key_source, azk_open_with_key_source};
+pub use maintenance::{
+    azk_archive_log, azk_check, azk_check_progress, azk_checkpoint, azk_compact_into, azk_max_key_bytes,
+    azk_open_in_memory, azk_report, azk_report_free, azk_report_json, azk_snapshot_wait_durable, azk_stats,
+};
+pub use rows::{
+    azk_bulk_load, azk_compare_and_set, azk_contains, azk_count, azk_insert_if_absent, azk_pop,
+    azk_remove_range, azk_row_source, azk_snapshot_contains, azk_snapshot_count,
+};
+pub use streams::{azk_backup_to_fd, azk_restore_from_fd};
+pub use tables::{azk_drop_table, azk_rename_table, azk_snapshot_tables, azk_table_exists, azk_tables};
 pub use transactions::{
-    azk_begin_with, azk_body, azk_checkpoint, azk_commit_async, azk_detach_from_thread, azk_drop_table,
-    azk_get_for_update, azk_retry, azk_rollback_to, azk_savepoint, azk_savepoint_free, azk_savepoint_set,
-    azk_ticket, azk_ticket_durable, azk_ticket_fd, azk_ticket_free, azk_ticket_wait,
+    azk_begin_with, azk_body, azk_commit_async, azk_detach_from_thread, azk_get_for_update, azk_retry,
+    azk_rollback_to, azk_savepoint, azk_savepoint_free, azk_savepoint_set, azk_ticket, azk_ticket_durable,
+    azk_ticket_fd, azk_ticket_free, azk_ticket_wait,
 };

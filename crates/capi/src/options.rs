@@ -1,27 +1,59 @@
 //! Option strings: `name=value` pairs separated by commas, so that a new option changes no function.
 
+use std::path::Path;
 use std::time::Duration;
 
-use azekura::{Builder, Error};
+use azekura::{Builder, Durability, Error};
 
 fn invalid(text: impl Into<String>) -> Error {
     Error::Invalid(text.into())
 }
 
-/// Calls `set` for each pair of an option string.
+/// Calls `set` for each pair of an option string. A value in double quotes may have commas.
 ///
 /// # Errors
 ///
 /// A part of the string is not a pair, or `set` returned an error.
 pub(crate) fn each(text: &str, mut set: impl FnMut(&str, &str) -> Result<(), Error>) -> Result<(), Error> {
-    for (pair, number) in text.split(',').map(str::trim).zip(1..).filter(|(pair, _)| !pair.is_empty()) {
+    let mut is_quoted = false;
+    let pairs = text.split(|char| {
+        is_quoted ^= char == '"';
+        char == ',' && !is_quoted
+    });
+    for (pair, number) in pairs.map(str::trim).zip(1..).filter(|(pair, _)| !pair.is_empty()) {
         // The text may be a part of a key, so the message does not contain it.
         let Some((name, value)) = pair.split_once('=') else {
             return Err(invalid(format!("option {number} has no value; write name=value")));
         };
-        set(name.trim(), value.trim())?;
+        let value = value.trim();
+        let value = match value.strip_prefix('"') {
+            Some(quoted) => quoted.strip_suffix('"').ok_or_else(|| {
+                invalid(format!("the value of option {number} does not end with its quote"))
+            })?,
+            None => value,
+        };
+        set(name.trim(), value)?;
     }
     Ok(())
+}
+
+/// Returns a path, which must not be empty.
+///
+/// # Errors
+///
+/// The path is empty.
+pub(crate) fn path<'a>(name: &str, given: &'a str) -> Result<&'a Path, Error> {
+    if given.is_empty() {
+        Err(invalid(format!("option {name} is an empty path")))
+    } else {
+        Ok(Path::new(given))
+    }
+}
+
+/// Returns the durability of commits.
+pub(crate) const fn durability(is_durable: bool) -> Durability {
+    // Relaxed is a durability here, not a memory ordering: the commit returns before its records are on disk.
+    if is_durable { Durability::Immediate } else { Durability::Relaxed }
 }
 
 /// Reads a number or a boolean.
@@ -50,7 +82,7 @@ pub(crate) fn unknown(name: &str) -> Error {
 }
 
 /// Reads a key of 64 hexadecimal digits. The error message does not contain the digits.
-fn key(digits: &str) -> Result<[u8; 32], Error> {
+pub(crate) fn key(digits: &str) -> Result<[u8; 32], Error> {
     let byte = |two: &[u8]| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok();
     let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(byte).collect();
     let key = bytes.filter(|_| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
@@ -78,6 +110,14 @@ pub(crate) fn builder(text: &str) -> Result<Builder, Error> {
             "close_time_ms" => old.close_time(time(name, given)?),
             "encryption_key" => old.encryption_key(&key(given)?),
             "direct_pages" => old.direct_pages(value(name, given)?),
+            "durable" => old.durability(durability(value(name, given)?)),
+            "recovery_time_ms" => old.recovery_time(time(name, given)?),
+            "log_sync_interval_ms" => old.log_sync_interval(Some(time(name, given)?)),
+            "file_mode" => old.file_mode(
+                u32::from_str_radix(given, 8)
+                    .map_err(|_| invalid(format!("option {name} is {given:?}; write octal digits")))?,
+            ),
+            "archive" => old.archive(path(name, given)?),
             _ => return Err(unknown(name)),
         };
         Ok(())

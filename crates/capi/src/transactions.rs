@@ -1,4 +1,4 @@
-//! Transactions: options, retries, asynchronous commits, savepoints, tables.
+//! Transactions: options, retries, asynchronous commits, savepoints.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,12 +9,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use azekura::{CommitTicket, Database, Durability, Error, Savepoint, Transaction};
+use azekura::{CommitTicket, Database, Error, Savepoint, Transaction};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{
     azk_db, azk_error, azk_error_free, azk_slice, azk_status, azk_tx, free, guarded, handle, null, options,
-    put, put_new, read_row, shared, take, text, text_or_empty, with_tx,
+    put, put_new, read_row, shared, take, text_or_empty, with_tx,
 };
 
 /// Largest number of times that `azk_retry` runs its function, and the time after which no run begins: the
@@ -45,25 +45,27 @@ pub type azk_body = Option<
 >;
 
 fn begin(db: &Database, given: &str) -> Result<azk_tx, Error> {
-    let (mut is_durable, mut lock_timeout) = (true, None);
+    let (mut is_durable, mut lock_timeout, mut nowait) = (None, None, false);
     options::each(given, |name, value| {
         match name {
-            "durable" => is_durable = options::value(name, value)?,
+            "durable" => is_durable = Some(options::value(name, value)?),
+            "nowait" => nowait = options::value(name, value)?,
             "lock_timeout_ms" => lock_timeout = Some(options::time(name, value)?),
             _ => return Err(options::unknown(name)),
         }
         Ok(())
     })?;
     let tx = db.begin()?;
-    if !is_durable {
-        // Relaxed is a durability here, not a memory ordering: the commit returns before its records are on
-        // disk.
-        tx.set_durability(Durability::Relaxed);
+    if let Some(is_durable) = is_durable {
+        tx.set_durability(options::durability(is_durable));
     }
     if lock_timeout.is_some() {
         tx.set_lock_timeout(lock_timeout)?;
     }
-    Ok(azk_tx { tx: Arc::new(Mutex::new(Some(tx))), value: Vec::new() })
+    if nowait {
+        tx.set_nowait(true)?;
+    }
+    Ok(azk_tx { tx: Arc::new(Mutex::new(Some(tx))), key: Vec::new(), value: Vec::new() })
 }
 
 /// Declares that another thread may continue and end a transaction. Without this declaration, a call fails
@@ -149,7 +151,7 @@ pub unsafe extern "C" fn azk_retry(
 
 /// Begins a transaction with options; null for no options. With `durable=false` a commit does not wait for
 /// the disk, and a crash of the process or a power loss may lose the last commits. `lock_timeout_ms` is the
-/// longest wait for a lock.
+/// longest wait for a lock. With `nowait=true` a call that would wait for a lock fails with `AZK_BUSY`.
 ///
 /// # Safety
 ///
@@ -350,39 +352,6 @@ pub unsafe extern "C" fn azk_get_for_update(
 ) -> azk_status {
     // SAFETY: CAPI-1, CAPI-2.
     unsafe { read_row(tx, table, key, value, found, error, |table, key| table.get_for_update(key)) }
-}
-
-/// Removes a table with all its rows. Sets `found`, unless it is null, to 1 if there was a table, otherwise
-/// to 0.
-///
-/// # Safety
-///
-/// CAPI-1 and CAPI-2 hold.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn azk_drop_table(
-    tx: *mut azk_tx,
-    table: *const c_char,
-    found: *mut c_int,
-    error: *mut *mut azk_error,
-) -> azk_status {
-    guarded(error, || {
-        // SAFETY: CAPI-1, CAPI-2.
-        let (tx, table) = unsafe { (handle(tx, "tx")?, text(table, "table")?) };
-        let was = with_tx(&tx.tx, |open| open.drop_table(table))?;
-        // SAFETY: CAPI-2.
-        if found.is_null() { Ok(()) } else { unsafe { put(found, c_int::from(was), "found") } }
-    })
-}
-
-/// Writes changed pages to the disk, so that a later opening has less to recover.
-///
-/// # Safety
-///
-/// CAPI-1 holds.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn azk_checkpoint(db: *mut azk_db, error: *mut *mut azk_error) -> azk_status {
-    // SAFETY: CAPI-1.
-    guarded(error, || unsafe { shared(db, "db")? }.db.checkpoint())
 }
 
 #[cfg(test)]

@@ -187,10 +187,12 @@ static void end_transaction(void) {
 static void in_transaction(void) {
     unsigned char buffer[500];
     unsigned table = below(TABLES), number = below(KEYS), value = 1 + below(100000), *row;
-    azk_slice key = key_of(number, buffer), got;
+    azk_slice key = key_of(number, buffer), got, least, new;
+    unsigned char bytes[500];
+    uint64_t count = 0, right = 0;
     int found = 0, at;
     row = &current.rows[table][number];
-    switch (below(16)) {
+    switch (below(22)) {
     case 0: case 1: case 2: case 3:
         CALL(AZK_OK, azk_put(tx, NAMES[table], key, value_of(value, written), &error));
         *row = value;
@@ -231,8 +233,60 @@ static void in_transaction(void) {
             memset(current.rows[table], 0, sizeof current.rows[table]);
         }
         break;
-    case 14:
+    case 14: case 15:
         end_transaction();
+        break;
+    case 16:
+        CALL(AZK_OK, azk_insert_if_absent(tx, NAMES[table], key, value_of(value, written), &found, &error));
+        EXPECT(found == (*row == 0));
+        *row = found ? value : *row;
+        break;
+    case 17:
+        got = value_of(*row != 0 && below(3) ? *row : 1 + below(100000), expected);
+        new = value_of(value, written);
+        CALL(AZK_OK, azk_compare_and_set(tx, NAMES[table], key, *row == 0 && below(3) ? NULL : &got,
+                                         below(3) ? &new : NULL, &found, &error));
+        CALL(AZK_OK, azk_contains(tx, NAMES[table], key, &at, &error));
+        if (found) {
+            *row = at ? value : 0;
+        }
+        EXPECT(at == (*row != 0));
+        break;
+    case 18:
+        least = key_of(below(KEYS), bytes);
+        if (below(8) == 0) {
+            at = (int)number;
+            CALL(AZK_OK, azk_remove_range(tx, NAMES[table], &key, NULL, &count, &error));
+            for (; at < KEYS; at++) {
+                right += current.rows[table][at] != 0;
+                current.rows[table][at] = 0;
+            }
+            EXPECT(count == right);
+        } else {
+            CALL(AZK_OK, azk_remove_range(tx, NAMES[table], &least, &least, &count, &error));
+            EXPECT(count == 0);
+        }
+        break;
+    case 19:
+        CALL(AZK_OK, azk_count(tx, NAMES[table], &count, &error));
+        for (at = 0; at < KEYS; at++) {
+            right += current.rows[table][at] != 0;
+        }
+        EXPECT(count == right);
+        break;
+    case 20:
+        if (below(4) == 0) {
+            CALL(AZK_OK, azk_pop(tx, NAMES[table], AZK_SKIP_LOCKED, &got, &new, &found, &error));
+            for (at = 0; at < KEYS && current.rows[table][at] == 0; at++) {
+            }
+            EXPECT(found == (at < KEYS));
+            if (found) {
+                least = key_of((unsigned)at, bytes);
+                EXPECT(got.len == least.len && memcmp(got.data, bytes, got.len) == 0);
+                expect_value(new, found, current.rows[table][at]);
+                current.rows[table][at] = 0;
+            }
+        }
         break;
     default:
         got.data = below(2) ? NULL : buffer;
