@@ -275,7 +275,7 @@ impl Database {
             states: StatePool::new(),
             parked: Parked::default(),
             options,
-            lifetime: Lifetime::new(parts.locks),
+            lifetime: Lifetime::new(path.to_path_buf(), parts.locks),
         });
         shared.count_from_here();
         tracing::info!(
@@ -476,7 +476,7 @@ impl Database {
     ///
     /// An error of reading the store. Damage is reported in the result, not as an error.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, Error> {
-        crate::check::check(self, Leaks::Report, progress)
+        crate::check::check(self, Leaks::Report, progress).map_err(|error| error.in_store(self.path()))
     }
 
     /// Checks every page as [`check`](Self::check) does, and frees leaked pages: those that are marked as
@@ -491,7 +491,7 @@ impl Database {
         if self.shared.options.read_only {
             return Err(Error::ReadOnly);
         }
-        crate::check::check(self, Leaks::Free, progress)
+        crate::check::check(self, Leaks::Free, progress).map_err(|error| error.in_store(self.path()))
     }
 
     /// Closes the store for all its handles: ends its background jobs, writes all changed pages, takes a

@@ -11,9 +11,10 @@ use azekura_buffer::PageFile;
 
 use crate::catalog::TableTypes;
 use crate::key::DecodeError;
+use crate::restart::WAL_DIR;
 use crate::value::EncodeError;
 pub(crate) use reason::{full_message, is_space_missing};
-use reason::{its_key, named, of_file, why_full};
+use reason::{its_key, named, of_file, usual_remedy, why_full};
 
 /// The caller's reaction to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -430,14 +431,15 @@ pub enum Error {
         /// The store's directory.
         path: PathBuf,
     },
-    /// A file of the store contains bytes that differ from those written.
-    #[error("{} is damaged at byte {offset}: {reason}", path.display())]
+    /// A file of a store, a backup or an archive contains bytes that differ from those written. Use an intact
+    /// copy of the file, or restore a backup.
+    #[error("{} is damaged at byte {offset}: {reason}{}", path.display(), usual_remedy(reason))]
     Corrupt {
         /// The file.
         path: PathBuf,
         /// Byte offset in the file.
         offset: u64,
-        /// Description of the damage.
+        /// Description of the damage. Another remedy than the usual one follows a semicolon.
         reason: String,
     },
     /// A page has other bytes than those written, or does not fit its position in the tree or another
@@ -559,12 +561,15 @@ impl Error {
         Self::CorruptPage { path: PathBuf::new(), page, reason }
     }
 
-    /// Adds the page file of the store in directory `store` to the error of a damaged page.
+    /// Adds the directory `store` to an error that does not have the whole path of its file. Each error
+    /// passes through this function before a public call returns it.
     pub(crate) fn in_store(mut self, store: &Path) -> Self {
-        if let Self::CorruptPage { path, .. } = &mut self
-            && path.as_os_str().is_empty()
-        {
-            *path = store.join(PageFile::NAME);
+        match &mut self {
+            Self::CorruptPage { path, .. } if path.as_os_str().is_empty() => {
+                *path = store.join(PageFile::NAME);
+            }
+            Self::Io { path, .. } if path.as_os_str() == WAL_DIR => *path = store.join(WAL_DIR),
+            _ => {}
         }
         self
     }

@@ -21,6 +21,7 @@
 //! the ticket's commit durable.
 
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use azekura_base::PerStripe;
@@ -52,16 +53,20 @@ pub(crate) struct Lifetime {
     closing: Mutex<()>,
     locks: Mutex<Vec<Box<dyn FileLock>>>,
     opener: Opener,
+    /// The store's directory, for errors.
+    path: PathBuf,
 }
 
 impl Lifetime {
-    /// Returns the lifetime of a store that this process is opening, with these locks on its directory.
-    pub(crate) fn new(locks: Vec<Box<dyn FileLock>>) -> Self {
+    /// Returns the lifetime of a store in directory `path` that this process is opening, with these locks on
+    /// the directory.
+    pub(crate) fn new(path: PathBuf, locks: Vec<Box<dyn FileLock>>) -> Self {
         Self {
             state: AtomicU8::new(OPEN),
             closing: Mutex::new(()),
             locks: Mutex::new(locks),
             opener: Opener::this_process(),
+            path,
         }
     }
 
@@ -75,7 +80,7 @@ impl Lifetime {
         self.check_process()?;
         let _not_closing = self.closing.lock();
         match self.state.load(Acquire) {
-            OPEN => call(),
+            OPEN => call().map_err(|error| error.in_store(&self.path)),
             _ => Err(Error::Closed),
         }
     }
@@ -231,7 +236,7 @@ impl Threads {
         }
         // Dropping a driver ends its jobs and waits for them.
         drop(running);
-        let closed = self.shared.close();
+        let closed = self.shared.close().map_err(|error| error.in_store(&self.shared.path));
         let path = self.shared.path.display();
         match &closed {
             Ok(()) => info!(%path, "store closed"),
@@ -256,5 +261,21 @@ impl Drop for Threads {
             // No caller can receive the error; the next opening recovers the rest.
             let _ = self.end();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use azekura_base::PageId;
+
+    use super::*;
+
+    /// The error of a checkpoint that finds a damaged page.
+    #[test]
+    fn the_error_of_a_call_without_a_transaction_names_the_file() {
+        let lifetime = Lifetime::new("/shop.azk".into(), Vec::new());
+        let damaged = || Err::<(), _>(Error::damaged(PageId(3), "no node".into()));
+        let error = lifetime.while_open(damaged).expect_err("is damaged");
+        assert!(error.to_string().starts_with("page 3 of /shop.azk/pages is damaged"), "{error}");
     }
 }

@@ -5,6 +5,7 @@ use azekura_wal::{AppendError, ReplayError, WalError};
 
 use super::Error;
 use super::reason::{cannot_grow, is_full};
+use crate::restart::WAL_DIR;
 
 impl From<azekura_btree::TreeError> for Error {
     fn from(error: azekura_btree::TreeError) -> Self {
@@ -82,7 +83,7 @@ impl From<AppendError> for Error {
             AppendError::Failed(failed) => failed.into(),
             AppendError::Begin { ref source } if is_full(source) => Self::LogFull { source: error.into() },
             AppendError::Begin { source } => {
-                Self::Io { action: "begin the log in", path: "wal".into(), source }
+                Self::Io { action: "begin the log in", path: WAL_DIR.into(), source }
             }
             AppendError::Full { .. } => Self::LogFull { source: error.into() },
             other => Self::Invalid(other.to_string()),

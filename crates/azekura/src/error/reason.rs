@@ -10,6 +10,11 @@ pub(super) fn of_file(path: &Path) -> String {
     if path.as_os_str().is_empty() { String::new() } else { format!(" of {}", path.display()) }
 }
 
+/// Returns the remedy for a damaged file, unless its reason contains another one.
+pub(super) fn usual_remedy(reason: &str) -> &'static str {
+    if reason.contains("; ") { "" } else { "; use an intact copy of the file, or restore a backup" }
+}
+
 /// Returns `true` if the disk or the user's quota is full.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
@@ -86,6 +91,23 @@ mod tests {
             |numbers: &[u64]| Error::LockTimeout { txn: TxnId(9), waited_ms: 5, holders: holders(numbers) };
         assert!(timeout(&[4]).to_string().contains("held by transaction 4;"));
         assert!(timeout(&[]).to_string().contains("held by transactions that have ended;"));
+    }
+
+    #[test]
+    fn a_damaged_file_is_named_with_one_remedy() {
+        let store = Path::new("/shop.azk");
+        let page = Error::damaged(azekura_base::PageId(3), "no node".into()).in_store(store).to_string();
+        assert!(page.contains("/shop.azk/pages") && page.contains("restore a backup"), "{page}");
+        let begin = AppendError::Begin { source: io::ErrorKind::PermissionDenied.into() };
+        let begin = Error::from(begin).in_store(store).to_string();
+        assert_eq!(begin, "cannot begin the log in /shop.azk/wal");
+        let file = |reason: &str| {
+            Error::Corrupt { path: "log-1".into(), offset: 7, reason: reason.into() }.to_string()
+        };
+        let usual =
+            "log-1 is damaged at byte 7: cut off; use an intact copy of the file, or restore a backup";
+        assert_eq!(file("cut off"), usual);
+        assert_eq!(file("cut off; copy it back"), "log-1 is damaged at byte 7: cut off; copy it back");
     }
 
     #[test]
