@@ -11,24 +11,29 @@
 //!   another thread waits for, so free-threaded Python can stop all threads for its garbage collector.
 
 mod codec;
+mod copies;
 mod errors;
 mod signals;
+mod snapshot;
 mod table;
 mod ticket;
 mod transaction;
 
 use std::ops::Deref;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use azekura::{Durability, EncryptionKey, Restore};
+use azekura::{Durability, EncryptionKey};
 use pyo3::exceptions::{PyException, PyImportError, PyTypeError};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
-use errors::{Busy, Closed, Conflict, Invalid, without_gil};
+use copies::{Shown, builder, with_key};
+use errors::{Busy, Conflict, Invalid, without_gil};
+use snapshot::{OpenSnapshot, Snapshot};
 use table::{Definition, Scope, SnapshotTable, Table};
 use ticket::Ticket;
 use transaction::{Savepoint, Transaction};
@@ -45,16 +50,23 @@ const MOST_RUNS: u32 = 10_000;
 /// With `create=False` the store must exist. `page_size` counts only for a new store. `encryption_key` has
 /// 32 bytes, or it is a function that returns the bytes of the key with an id: the id in the files of the
 /// store, or `encryption_key_id` for a new store.
+///
+/// With `durable=False` commits do not wait for the disk, and a crash of the process may lose the last ones;
+/// with `log_sync_interval` only a power loss may, those of the last interval. `archive` is the directory of
+/// the log archive for `restore` to a time. `version_bytes` limits the memory of row versions for snapshots.
+/// `file_mode` has the permission bits of new files.
 #[pyfunction]
 #[pyo3(
     signature = (
         path, *, create=true, read_only=false, cache_bytes=None, page_size=None,
         transaction_timeout=Some(60.0), lock_timeout=None, close_time=None, encryption_key=None,
-        encryption_key_id=""
+        encryption_key_id="", durable=true, log_sync_interval=None, archive=None, version_bytes=None,
+        file_mode=None, direct_pages=false
     ),
     text_signature = "(path, *, create=True, read_only=False, cache_bytes=None, page_size=None, \
                       transaction_timeout=60.0, lock_timeout=None, close_time=None, encryption_key=None, \
-                      encryption_key_id='')"
+                      encryption_key_id='', durable=True, log_sync_interval=None, archive=None, \
+                      version_bytes=None, file_mode=None, direct_pages=False)"
 )]
 #[expect(clippy::too_many_arguments, reason = "they are named arguments in Python")]
 fn open(
@@ -69,8 +81,29 @@ fn open(
     close_time: Option<f64>,
     encryption_key: Option<&Bound<'_, PyAny>>,
     encryption_key_id: &str,
+    durable: bool,
+    log_sync_interval: Option<f64>,
+    archive: Option<&Bound<'_, PyAny>>,
+    version_bytes: Option<u64>,
+    file_mode: Option<u32>,
+    direct_pages: bool,
 ) -> PyResult<Database> {
-    let mut builder = builder().create(create).read_only(read_only);
+    let mut builder = builder().create(create).read_only(read_only).direct_pages(direct_pages);
+    if !durable {
+        builder = builder.durability(Durability::Relaxed);
+    }
+    if let Some(interval) = log_sync_interval {
+        builder = builder.log_sync_interval(Some(seconds(interval)?));
+    }
+    if let Some(archive) = archive {
+        builder = builder.archive(path_of(archive)?);
+    }
+    if let Some(bytes) = version_bytes {
+        builder = builder.version_bytes(bytes);
+    }
+    if let Some(mode) = file_mode {
+        builder = builder.file_mode(mode);
+    }
     if let Some(limit) = transaction_timeout {
         builder = builder.transaction_timeout(seconds(limit)?);
     }
@@ -96,29 +129,6 @@ fn open(
 #[pyfunction]
 fn in_memory(py: Python<'_>) -> PyResult<Database> {
     Ok(Database::new(without_gil(py, || builder().cache_bytes(32 << 20).open_in_memory())?))
-}
-
-/// Returns the settings of each store: signal handlers run while a call waits.
-fn builder() -> azekura::Builder {
-    azekura::Database::builder().interrupt(signals::is_raised)
-}
-
-/// Sets the key of an encrypted store: 32 bytes, or a function that returns the key with an id.
-fn with_key(
-    builder: azekura::Builder,
-    key: Option<&Bound<'_, PyAny>>,
-    id: &str,
-) -> PyResult<azekura::Builder> {
-    let Some(key) = key else { return Ok(builder) };
-    if !key.is_callable() {
-        return Ok(builder.encryption_key(EncryptionKey::with_id(id, &key.extract()?)));
-    }
-    let function = key.clone().unbind();
-    Ok(builder.encryption_key_source(id, move |id| {
-        let ends = || Err(Invalid::new_err("the interpreter ends"));
-        Python::try_attach(|py| function.call1(py, (id,))?.bind(py).extract::<[u8; 32]>())
-            .unwrap_or_else(ends)
-    }))
 }
 
 /// Returns a path that was given as text, as bytes, or as an object with `__fspath__`. An empty path is
@@ -149,26 +159,6 @@ fn refuse_coroutine(value: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
 fn report<'py>(py: Python<'py>, report: &impl serde::Serialize) -> PyResult<Bound<'py, PyAny>> {
     let text = serde_json::to_string(report).map_err(|error| errors::Error::new_err(error.to_string()))?;
     py.import("json")?.call_method1("loads", (text,))
-}
-
-/// Creates a new store at `path` from the backup in directory `source`; returns the number of its rows. The
-/// backup of an encrypted store needs its `encryption_key`, which the new store has, too. The id
-/// of its key is `encryption_key_id`, or that of the backup.
-#[pyfunction]
-#[pyo3(signature = (source, path, *, verify=false, encryption_key=None, encryption_key_id=""))]
-fn restore(
-    py: Python<'_>,
-    #[pyo3(from_py_with = path_of)] source: PathBuf,
-    #[pyo3(from_py_with = path_of)] path: PathBuf,
-    verify: bool,
-    encryption_key: Option<&Bound<'_, PyAny>>,
-    encryption_key_id: &str,
-) -> PyResult<u64> {
-    let builder = with_key(builder(), encryption_key, encryption_key_id)?;
-    without_gil(py, || {
-        let restore = Restore::new().builder(builder).verify(verify);
-        Ok(restore.from_directory(source, path)?.backup.rows)
-    })
 }
 
 /// An open store, which a Python database and its tables share; `None` only while it is dropped.
@@ -225,17 +215,27 @@ impl Database {
 
     /// Begins a transaction, which ends with `commit`, `abort`, or at the end of a `with` block. With
     /// `durable=False` a commit does not wait for the disk, and a crash of the process or a power loss may
-    /// lose the last commits. `lock_timeout` is in seconds.
-    #[pyo3(signature = (*, durable=true, lock_timeout=None))]
-    fn begin(&self, py: Python<'_>, durable: bool, lock_timeout: Option<f64>) -> PyResult<Transaction> {
+    /// lose the last commits. `lock_timeout` is in seconds. With `nowait=True` a call that would wait for a
+    /// lock raises `Busy`.
+    #[pyo3(signature = (*, durable=None, lock_timeout=None, nowait=false))]
+    fn begin(
+        &self,
+        py: Python<'_>,
+        durable: Option<bool>,
+        lock_timeout: Option<f64>,
+        nowait: bool,
+    ) -> PyResult<Transaction> {
         let lock_timeout = lock_timeout.map(seconds).transpose()?;
         let tx = without_gil(py, || {
             let tx = self.db.begin()?;
-            if !durable {
-                tx.set_durability(Durability::Relaxed);
+            if let Some(durable) = durable {
+                tx.set_durability(if durable { Durability::Immediate } else { Durability::Relaxed });
             }
             if lock_timeout.is_some() {
                 tx.set_lock_timeout(lock_timeout)?;
+            }
+            if nowait {
+                tx.set_nowait(true)?;
             }
             Ok(tx)
         })?;
@@ -271,7 +271,7 @@ impl Database {
     ) -> PyResult<(Bound<'py, PyAny>, Ticket)> {
         let (began, limit) = (Instant::now(), retry_time.map(seconds).transpose()?);
         for run in 1.. {
-            let tx = Bound::new(py, self.begin(py, true, None)?)?;
+            let tx = Bound::new(py, self.begin(py, None, None, false)?)?;
             let value = body.call1((&tx,)).and_then(refuse_coroutine);
             let ended = value.and_then(|value| Ok((value, tx.get().commit_nowait(py)?)));
             match ended {
@@ -298,52 +298,76 @@ impl Database {
         unreachable!("the loop ends")
     }
 
-    /// Opens a snapshot of the present state.
-    fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
-        let snapshot = without_gil(py, || self.db.snapshot())?;
-        let open = OpenSnapshot { snapshot, store: Arc::clone(&self.db) };
-        Ok(Snapshot { open: Mutex::new(Some(open)) })
+    /// Opens a snapshot of the present state. With `durable=True`, it has only transactions that are durable.
+    #[pyo3(signature = (*, durable=false))]
+    fn snapshot(&self, py: Python<'_>, durable: bool) -> PyResult<Snapshot> {
+        let snapshot =
+            without_gil(py, || if durable { self.db.durable_snapshot() } else { self.db.snapshot() })?;
+        Ok(Snapshot::new(OpenSnapshot { snapshot, store: Arc::clone(&self.db) }))
+    }
+
+    /// Returns a dict from the names of all tables to the names of their key and value types.
+    fn tables<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let tables = without_gil(py, || self.db.tables())?;
+        let found = PyDict::new(py);
+        for table in tables {
+            found.set_item(table.name, (table.types.key, table.types.value))?;
+        }
+        Ok(found)
     }
 
     /// Makes a backup in the new directory `to` while other threads continue; returns the number of its rows.
-    /// Calls `progress` with the number of rows and bytes written so far. An exception of `progress` stops
-    /// the backup.
-    #[pyo3(signature = (to, *, rate=None, progress=None))]
+    /// With `since`, the directory of an earlier backup, the new one has only what has changed. Calls
+    /// `progress` with the number of rows and bytes written so far. An exception of `progress` stops the
+    /// backup.
+    #[pyo3(signature = (to, *, rate=None, progress=None, since=None))]
     fn backup(
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = path_of)] to: PathBuf,
         rate: Option<u64>,
         progress: Option<Py<PyAny>>,
+        since: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<u64> {
-        let mut failed: Option<PyErr> = None;
-        let made = without_gil(py, || {
-            let mut backup = self.db.backup();
-            if let Some(progress) = &progress {
-                backup = backup.try_progress(|seen| {
-                    match Python::try_attach(|py| progress.call1(py, (seen.rows, seen.bytes)).map(drop)) {
-                        Some(Ok(())) => Ok(()),
-                        Some(Err(error)) => {
-                            let text = error.to_string();
-                            failed = Some(error);
-                            Err(azekura::Error::other(text))
-                        }
-                        None => Err(azekura::Error::other("the interpreter ends")),
-                    }
-                });
-            }
-            if let Some(rate) = rate {
-                backup = backup.rate_limit(rate);
-            }
-            backup.to_directory(to)
-        });
-        failed.map_or(made.map(|report| report.rows), Err)
+        let since = since.map(path_of).transpose()?;
+        copies::back_up(py, &self.db, to, (rate, since), progress)
     }
 
     /// Copies all tables into a new store with full pages in the new directory `to`; returns the number of
-    /// rows.
-    fn compact_into(&self, py: Python<'_>, #[pyo3(from_py_with = path_of)] to: PathBuf) -> PyResult<u64> {
-        without_gil(py, || Ok(self.db.compact_into(to)?.rows))
+    /// rows. `page_size` and `encryption_key` are those of the new store, by default those of this one. Calls
+    /// `progress` with the number of rows and bytes copied so far.
+    #[pyo3(
+        signature = (to, *, page_size=None, encryption_key=None, encryption_key_id="", progress=None)
+    )]
+    fn compact_into(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = path_of)] to: PathBuf,
+        page_size: Option<usize>,
+        encryption_key: Option<[u8; 32]>,
+        encryption_key_id: &str,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<u64> {
+        let mut shown = Shown { function: progress.as_ref(), failed: None };
+        let made = without_gil(py, || {
+            let mut compaction = self.db.compaction().progress(|seen| {
+                let _ = shown.show(seen.rows, seen.bytes); // `end` raises the exception
+            });
+            if let Some(bytes) = page_size {
+                compaction = compaction.page_size(bytes);
+            }
+            if let Some(key) = copies::new_key(encryption_key, encryption_key_id) {
+                compaction = compaction.encryption_key(key);
+            }
+            Ok(compaction.into_directory(to)?.rows)
+        });
+        shown.end(made)
+    }
+
+    /// Copies all commits that have returned to the archive; returns a datetime that separates them from
+    /// later commits. A restore to this time has exactly these commits.
+    fn archive_log<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        copies::datetime(py, without_gil(py, || self.db.archive_log())?)
     }
 
     /// Replaces the key of an encrypted store by 32 other bytes. Later openings need the new key, and call a
@@ -365,10 +389,42 @@ impl Database {
         report(py, &stats)
     }
 
-    /// Reads every page and returns a report as a dict; `findings` has all damage.
-    fn check<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let found = without_gil(py, || self.db.check(&mut |_, _| {}))?;
-        report(py, &found)
+    /// Reads every page and returns a report as a dict; `findings` has all damage. With `repair=True`, also
+    /// frees leaked pages, unless there is other damage. Calls `progress` with the number of pages that were
+    /// checked, and of all pages.
+    #[pyo3(signature = (*, repair=false, progress=None))]
+    fn check<'py>(
+        &self,
+        py: Python<'py>,
+        repair: bool,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut shown = Shown { function: progress.as_ref(), failed: None };
+        let found = without_gil(py, || {
+            let mut show = |checked, pages| {
+                let _ = shown.show(checked, pages); // `end` raises the exception
+            };
+            if repair { self.db.repair(&mut show) } else { self.db.check(&mut show) }
+        });
+        report(py, &shown.end(found)?)
+    }
+
+    /// The directory of the store.
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.db.path().to_path_buf()
+    }
+
+    /// Size of a page in bytes.
+    #[getter]
+    fn page_size(&self) -> usize {
+        self.db.page_size()
+    }
+
+    /// Length of the longest possible key, in bytes of its encoding.
+    #[getter]
+    fn max_key_bytes(&self) -> usize {
+        self.db.max_key_bytes()
     }
 
     /// Removes a table; returns whether there was one.
@@ -405,71 +461,6 @@ impl Database {
     }
 }
 
-/// An open snapshot. Its store is freed after it, and closes without the GIL.
-#[derive(Clone)]
-pub(crate) struct OpenSnapshot {
-    pub(crate) snapshot: azekura::Snapshot,
-    pub(crate) store: Arc<Store>,
-}
-
-/// The state of the store at one moment.
-#[pyclass(frozen, weakref, module = "azekura")]
-struct Snapshot {
-    open: Mutex<Option<OpenSnapshot>>,
-}
-
-impl Snapshot {
-    fn lock(&self) -> PyResult<MutexGuard<'_, Option<OpenSnapshot>>> {
-        self.open.lock().map_err(|_| Closed::new_err("a call of the snapshot panicked"))
-    }
-
-    fn get(&self) -> PyResult<OpenSnapshot> {
-        self.lock()?.clone().ok_or_else(|| Closed::new_err("the snapshot was closed"))
-    }
-}
-
-#[pymethods]
-impl Snapshot {
-    /// Returns a table of the snapshot as a mapping.
-    #[pyo3(signature = (name, *, key=None, value=None))]
-    fn table(
-        &self,
-        py: Python<'_>,
-        name: String,
-        key: Option<&Bound<'_, PyAny>>,
-        value: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<SnapshotTable> {
-        SnapshotTable::of_snapshot(py, &self.get()?, Definition::of(name, key, value)?)
-    }
-
-    /// Returns a table of the database as it is in this snapshot: `snap[stock]`.
-    fn __getitem__(&self, py: Python<'_>, table: PyRef<'_, SnapshotTable>) -> PyResult<SnapshotTable> {
-        SnapshotTable::of_snapshot(py, &self.get()?, table.definition())
-    }
-
-    /// Returns the names of all tables.
-    fn table_names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let open = self.get()?;
-        without_gil(py, || open.snapshot.table_names())
-    }
-
-    /// Closes the snapshot. The snapshot stays open while its tables are in use.
-    fn close(&self) -> PyResult<()> {
-        let open = self.lock()?.take();
-        drop(open); // not under the mutex: another thread that holds the GIL could wait for it
-        Ok(())
-    }
-
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __exit__(&self, _kind: Py<PyAny>, _error: Py<PyAny>, _trace: Py<PyAny>) -> PyResult<bool> {
-        self.close()?;
-        Ok(false)
-    }
-}
-
 /// `true` if a module was made. The classes of the exceptions are those of its interpreter: in another one,
 /// `except azekura.Conflict` would not match them.
 static IS_IMPORTED: AtomicBool = AtomicBool::new(false);
@@ -493,7 +484,8 @@ fn azekura_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Table>()?;
     module.add_function(wrap_pyfunction!(open, module)?)?;
     module.add_function(wrap_pyfunction!(in_memory, module)?)?;
-    module.add_function(wrap_pyfunction!(restore, module)?)?;
+    module.add_function(wrap_pyfunction!(copies::restore, module)?)?;
+    module.add_function(wrap_pyfunction!(copies::verify_backup, module)?)?;
     IS_IMPORTED.store(true, Relaxed); // Relaxed: orders nothing
     Ok(())
 }

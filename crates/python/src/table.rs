@@ -4,23 +4,20 @@ use std::borrow::Cow;
 use std::ops::{Bound as Edge, ControlFlow};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use azekura::{Error, OwnedSnapshotTable, RowRef, TableDefinition};
+use azekura::{Error, OwnedSnapshotTable, TableDefinition};
 use pyo3::exceptions::{PyKeyError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
+mod load;
 mod rows;
 
-use self::rows::Rows;
+use self::rows::{Batch, Rows};
 use crate::codec::Codec;
 use crate::errors::{raised, without_gil};
+use crate::snapshot::OpenSnapshot;
 use crate::transaction::{SharedTx, lock, opened};
-use crate::{OpenSnapshot, Store, signals};
-
-/// Largest number of rows that an iterator reads at once.
-const BATCH_ROWS: usize = 256;
-/// Size of a batch in bytes at which an iterator stops reading ahead.
-const BATCH_BYTES: usize = 64 << 10;
+use crate::{Store, signals};
 
 type Row = (Vec<u8>, Vec<u8>);
 type Bounds = (Edge<Vec<u8>>, Edge<Vec<u8>>);
@@ -124,54 +121,11 @@ enum Part {
     Both,
 }
 
-/// Rows that an iterator has read, in one buffer.
-#[derive(Default)]
-struct Batch {
-    bytes: Vec<u8>,
-    /// Lengths of key and value of each row.
-    lengths: Vec<(usize, usize)>,
-    /// Index of the next row.
-    next: usize,
-    at: usize,
-    /// `true` if no row follows those of this batch.
-    is_last: bool,
-}
-
-impl Batch {
-    /// Adds a row. Returns `Break` when the batch is full.
-    fn add(&mut self, row: RowRef<'_, [u8], [u8]>, part: Part) -> Result<ControlFlow<()>, Error> {
-        let before = self.bytes.len();
-        self.bytes.extend_from_slice(row.key_bytes());
-        let key = self.bytes.len();
-        if part != Part::Key {
-            self.bytes.extend_from_slice(&row.value_ref().bytes()?);
-        }
-        self.lengths.push((key - before, self.bytes.len() - key));
-        self.is_last = self.lengths.len() < BATCH_ROWS && self.bytes.len() < BATCH_BYTES;
-        Ok(if self.is_last { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
-    }
-
-    /// Returns key and value of the next row.
-    fn take(&mut self) -> Option<(&[u8], &[u8])> {
-        let (key, value) = *self.lengths.get(self.next)?;
-        let row = &self.bytes[self.at..self.at + key + value];
-        (self.next, self.at) = (self.next + 1, self.at + row.len());
-        Some(row.split_at(key))
-    }
-
-    /// Returns the key of the last row.
-    fn last_key(&self) -> Option<&[u8]> {
-        let (key, value) = *self.lengths.last()?;
-        let at = self.bytes.len() - key - value;
-        Some(&self.bytes[at..at + key])
-    }
-}
-
 impl View {
     /// Returns the next rows of a range.
     fn batch(&self, py: Python<'_>, bounds: &Bounds, reverse: bool, part: Part) -> PyResult<Batch> {
         in_any_scope!(self, py, table => {
-            let mut batch = Batch { is_last: true, ..Batch::default() };
+            let mut batch = Batch::empty();
             if reverse {
                 table.for_each_back(bounds.clone(), |row| batch.add(row, part))?;
             } else {
@@ -568,15 +522,66 @@ impl Table {
     }
 
     /// Removes the row with the least key that no other transaction has locked, and returns it as (key,
-    /// value). Returns None if there is no such row.
-    fn pop_first(slf: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Option<Py<PyTuple>>> {
-        slf.as_super().view.removed(py, |table| table.skip_locked().pop_first())
+    /// value). Returns None if there is no such row. With `skip_locked=False`, waits for the row with the
+    /// least key of all.
+    #[pyo3(signature = (*, skip_locked=true))]
+    fn pop_first(slf: PyRef<'_, Self>, py: Python<'_>, skip_locked: bool) -> PyResult<Option<Py<PyTuple>>> {
+        let view = &slf.as_super().view;
+        view.removed(
+            py,
+            |table| if skip_locked { table.skip_locked().pop_first() } else { table.pop_first() },
+        )
     }
 
-    /// Removes the row with the greatest key that no other transaction has locked, and returns it as (key,
-    /// value). Returns None if there is no such row.
-    fn pop_last(slf: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Option<Py<PyTuple>>> {
-        slf.as_super().view.removed(py, |table| table.skip_locked().pop_last())
+    /// Removes the row with the greatest key, as `pop_first` does for the least one.
+    #[pyo3(signature = (*, skip_locked=true))]
+    fn pop_last(slf: PyRef<'_, Self>, py: Python<'_>, skip_locked: bool) -> PyResult<Option<Py<PyTuple>>> {
+        let view = &slf.as_super().view;
+        view.removed(py, |table| if skip_locked { table.skip_locked().pop_last() } else { table.pop_last() })
+    }
+
+    /// Stores a row unless there is a row with this key. Returns True if the row was stored.
+    fn insert_if_absent(
+        slf: PyRef<'_, Self>,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        let view = &slf.as_super().view;
+        let (key, value) = (view.definition.key.key(key)?, view.definition.value.value(value)?);
+        in_transaction!(view, py, table => table.insert_if_absent(key.as_ref(), value.as_ref()))
+    }
+
+    /// Stores `value` at a key if the present value is `expected`; returns True in that case. None stands for
+    /// an absent row: as `expected`, and as `value`, which then removes the row. Values are compared in their
+    /// encoded form.
+    fn compare_and_set(
+        slf: PyRef<'_, Self>,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        expected: Option<&Bound<'_, PyAny>>,
+        value: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<bool> {
+        let view = &slf.as_super().view;
+        let encode = |value: Option<_>| value.map(|value| view.definition.value.value(value)).transpose();
+        let (key, expected, value) = (view.definition.key.key(key)?, encode(expected)?, encode(value)?);
+        in_transaction!(view, py, table => {
+            table.compare_and_set(key.as_ref(), expected.as_deref(), value.as_deref())
+        })
+    }
+
+    /// Fills an empty table with the rows of an iterable of (key, value), in ascending order of their keys,
+    /// in one transaction; returns their number. This is several times as fast as `update`. With
+    /// `is_sorted=False` the rows are in any order, and the table may have rows; of equal keys the last one
+    /// counts. The iterable must not use the table's transaction.
+    #[pyo3(signature = (rows, *, is_sorted=true))]
+    fn bulk_load(
+        slf: PyRef<'_, Self>,
+        py: Python<'_>,
+        rows: &Bound<'_, PyAny>,
+        is_sorted: bool,
+    ) -> PyResult<u64> {
+        load::bulk_load(py, &slf.as_super().view, rows, is_sorted)
     }
 
     /// Removes the rows of a range and returns their number.

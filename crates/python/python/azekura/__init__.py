@@ -16,6 +16,7 @@ from ._azekura import (
     in_memory,
     open,
     restore,
+    verify_backup,
 )
 from ._errors import Busy, Closed, Conflict, Corrupt, Error, Expired, Invalid, IoError
 
@@ -53,4 +54,5 @@ __all__ = [
     "in_memory",
     "open",
     "restore",
+    "verify_backup",
 ]
