@@ -29,7 +29,7 @@ cleanup() {
 trap cleanup EXIT
 
 redis-server --port 0 --unixsocket "$dir/redis.sock" --save '' --appendonly no --databases 1 --dir "$dir" \
-    >"$dir/redis.log" 2>&1 &
+    --rdbcompression no >"$dir/redis.log" 2>&1 &
 pids+=($!)
 : >"$dir/azekura.out" # exists before the server writes to it
 "$azekura" serve "$dir/db" --listen 127.0.0.1:0 >"$dir/azekura.out" 2>"$dir/azekura.err" &

@@ -55,6 +55,22 @@ pub(crate) enum CommandError {
     BitArgument,
     #[error("ERR BITOP NOT must be called with a single source key.")]
     BitNot,
+    #[error(
+        "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is."
+    )]
+    FieldType,
+    #[error("ERR Invalid OVERFLOW type specified")]
+    OverflowType,
+    #[error("ERR BITFIELD_RO only supports the GET subcommand")]
+    BitfieldReadOnly,
+    #[error("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len")]
+    LcsMemory,
+    #[error("ERR DUMP payload version or checksum are wrong")]
+    DumpFooter,
+    #[error("ERR Bad data format")]
+    DumpFormat,
+    #[error("BUSYKEY Target key name already exists.")]
+    BusyKey,
     #[error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")]
     ValueTooLong,
     #[error("ERR the key has {len} bytes; the limit is {max}")]

@@ -7,7 +7,7 @@ use crate::keyspace::{Expiry, Form, Keyspace};
 use crate::resp::{Reply, Request};
 
 /// Number of bits of the longest string in Redis, 512 MiB. Here `max_value_bytes` bounds values further.
-const MAX_BITS: i64 = 1 << 32;
+pub(super) const MAX_BITS: i64 = 1 << 32;
 
 /// Returns the byte position and the mask of a bit.
 fn place(argument: &[u8]) -> Result<(usize, u8), CommandError> {

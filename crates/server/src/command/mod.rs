@@ -6,8 +6,11 @@
 
 mod arguments;
 mod bit;
+mod bitfield;
+mod dump;
 mod expire;
 mod keys;
+mod lcs;
 mod long_double;
 mod number;
 mod ordered;
@@ -110,6 +113,8 @@ pub(crate) enum SessionCommand {
     Cluster,
     Slowlog,
     Latency,
+    Acl,
+    Module,
     AzCluster,
 }
 
@@ -119,7 +124,7 @@ impl SessionCommand {
         use SessionCommand::*;
         let is_about_server =
             matches!(self, Time | Wait | Role | Info | Config | Command | Cluster | Slowlog | Latency);
-        is_about_server || matches!(self, Ping | Echo | Select | Client | Auth | Unwatch)
+        is_about_server || matches!(self, Acl | Module | Ping | Echo | Select | Client | Auth | Unwatch)
     }
 }
 

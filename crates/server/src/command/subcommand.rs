@@ -11,6 +11,7 @@ type Subcommand = (&'static str, i16);
 /// The subcommands of each command of two words.
 #[rustfmt::skip] // a table
 const CONTAINERS: &[(&str, &[Subcommand])] = &[
+    ("acl", &[("whoami", 2), ("users", 2), ("help", 2)]),
     ("client", &[("id", 2), ("getname", 2), ("setname", 3), ("setinfo", 4), ("info", 2), ("list", -2),
                  ("kill", -3), ("unblock", -3), ("getredir", 2), ("no-evict", 3), ("no-touch", 3),
                  ("reply", 3), ("help", 2)]),
@@ -18,6 +19,7 @@ const CONTAINERS: &[(&str, &[Subcommand])] = &[
     ("config", &[("get", -3), ("set", -4), ("rewrite", 2), ("resetstat", 2), ("help", 2)]),
     ("latency", &[("latest", 2), ("history", 3), ("reset", -2), ("doctor", 2), ("graph", 3),
                   ("histogram", -2), ("help", 2)]),
+    ("module", &[("list", 2), ("help", 2)]),
     ("memory", &[("usage", -3), ("help", 2)]),
     ("slowlog", &[("get", -2), ("len", 2), ("reset", 2), ("help", 2)]),
     ("object", &[("encoding", 3), ("refcount", 3), ("idletime", 3), ("freq", 3), ("help", 2)]),

@@ -2,7 +2,8 @@
 
 use super::Run::{self, Data, Range, Session, Walk as WalkAll};
 use super::{
-    GroupKind, KeyPositions, SessionCommand, Spec, Walk, bit, expire, keys, number, ordered, string,
+    GroupKind, KeyPositions, SessionCommand, Spec, Walk, bit, bitfield, dump, expire, keys, lcs, number,
+    ordered, string,
 };
 
 const NONE: KeyPositions = KeyPositions(0, 0, 0);
@@ -57,6 +58,10 @@ pub(crate) static TABLE: &[Spec] = &[
     stores("string", "append", 3, Data(string::append),
         "Appends to a value; creates the key if it is missing."),
     reads("bitmap", "bitcount", -2, ONE, Data(bit::bitcount), "Returns the number of set bits in a value."),
+    writes("bitmap", "bitfield", -2, ONE, Data(bitfield::bitfield),
+        "Reads and changes integers of any number of bits inside a value."),
+    reads("bitmap", "bitfield_ro", -2, ONE, Data(bitfield::bitfield_ro),
+        "Reads integers of any number of bits inside a value."),
     writes("bitmap", "bitop", -4, FROM_SECOND, Data(bit::bitop),
         "Combines values bit by bit and stores the result."),
     reads("bitmap", "bitpos", -3, ONE, Data(bit::bitpos),
@@ -75,6 +80,8 @@ pub(crate) static TABLE: &[Spec] = &[
     stores("string", "incr", 2, Data(number::add), "Adds one to a number."),
     stores("string", "incrby", 3, Data(number::add), "Adds an integer to a number."),
     stores("string", "incrbyfloat", 3, Data(number::add_float), "Adds a floating-point number to a number."),
+    reads("string", "lcs", -3, TWO, Data(lcs::lcs),
+        "Returns the longest common subsequence of two values."),
     reads("string", "mget", -2, ALL, Data(string::mget),
         "Returns the values of several keys, read in one transaction."),
     writes("string", "mset", -3, PAIRS, Data(string::mset), "Stores several values in one transaction."),
@@ -89,6 +96,7 @@ pub(crate) static TABLE: &[Spec] = &[
     reads("string", "substr", 4, ONE, Data(string::getrange), "Returns a part of a value."),
     writes("generic", "copy", -3, TWO, Data(keys::copy), "Copies a key with its value and expiry time."),
     joins(GroupKind::Remove, writes("generic", "del", -2, ALL, Data(keys::delete), "Removes keys.")),
+    reads("generic", "dump", 2, ONE, Data(dump::dump), "Returns the value of a key as RESTORE reads it."),
     reads("generic", "exists", -2, ALL, Data(keys::exists),
         "Returns the number of the given keys that exist."),
     writes("generic", "expire", -3, ONE, Data(expire::expire),
@@ -113,6 +121,8 @@ pub(crate) static TABLE: &[Spec] = &[
     writes("generic", "rename", 3, TWO, Data(keys::rename), "Renames a key."),
     writes("generic", "renamenx", 3, TWO, Data(keys::rename),
         "Renames a key if the new name does not exist."),
+    writes("generic", "restore", -4, ONE, Data(dump::restore),
+        "Stores a value that DUMP returned, also of a Redis server."),
     reads("generic", "scan", -2, NONE, Range(keys::scan), "Returns the next keys, in order."),
     reads("generic", "touch", -2, ALL, Data(keys::exists),
         "Returns the number of the given keys that exist."),
@@ -126,6 +136,7 @@ pub(crate) static TABLE: &[Spec] = &[
     reads("cluster", "asking", 1, NONE, Session(SessionCommand::Cluster), "Refused: cluster mode is off."),
     reads("cluster", "readonly", 1, NONE, Session(SessionCommand::Cluster), "Refused: cluster mode is off."),
     reads("cluster", "readwrite", 1, NONE, Session(SessionCommand::Cluster), "Refused: cluster mode is off."),
+    reads("server", "acl", -2, NONE, Session(SessionCommand::Acl), "WHOAMI: returns the only user, default."),
     reads("server", "command", -1, NONE, Session(SessionCommand::Command), "Describes the commands."),
     reads("server", "config", -2, NONE, Session(SessionCommand::Config), "Returns the settings."),
     reads("server", "dbsize", 1, NONE, WalkAll(Walk::Count), "Returns the number of keys."),
@@ -137,6 +148,7 @@ pub(crate) static TABLE: &[Spec] = &[
         "Returns no samples: slow requests are in the log of events."),
     reads("server", "memory", -2, SECOND, Data(keys::memory),
         "USAGE: returns the bytes of a key and its value."),
+    reads("server", "module", -2, NONE, Session(SessionCommand::Module), "LIST: returns no modules."),
     reads("server", "role", 1, NONE, Session(SessionCommand::Role),
         "Returns the replication role of the server: master."),
     reads("server", "slowlog", -2, NONE, Session(SessionCommand::Slowlog),

@@ -42,6 +42,20 @@ pub(super) fn config(shared: &Shared, request: Request<'_>) -> Result<Reply, Com
     Ok(Reply::Map(found.map(|(name, value)| (Reply::text(name), Reply::text(value))).collect()))
 }
 
+/// Runs `ACL WHOAMI | USERS`: there is one user.
+pub(super) fn acl(request: Request<'_>) -> Reply {
+    match request.arg(1).to_ascii_uppercase().as_slice() {
+        b"WHOAMI" => Reply::text("default"),
+        b"USERS" => Reply::Array(vec![Reply::text("default")]),
+        _ => command::help("acl"),
+    }
+}
+
+/// Runs `MODULE LIST`: there are no modules. Graphical clients send the command at each connection.
+pub(super) fn module(request: Request<'_>) -> Reply {
+    if is_word(request.arg(1), "LIST") { Reply::Array(Vec::new()) } else { command::help("module") }
+}
+
 /// Runs `SLOWLOG GET [count] | LEN | RESET`: a slow log of length 0, because the log of events has the slow
 /// requests. Monitoring agents require the command.
 pub(super) fn slowlog(request: Request<'_>) -> Result<Reply, CommandError> {
@@ -116,13 +130,14 @@ pub(super) fn info(shared: &Shared, request: Request<'_>) -> Reply {
         // Counts of each command are shown only on request.
         if request.len() == 1 { name != "commandstats" } else { request.from(1).any(names) }
     };
-    let sections: [(&str, fn(&Shared, &mut String)); 9] = [
+    let sections: [(&str, fn(&Shared, &mut String)); 10] = [
         ("Server", server),
         ("Clients", clients),
         ("Memory", memory),
         ("Persistence", persistence),
         ("Stats", stats),
         ("Replication", replication),
+        ("CPU", cpu),
         ("Cluster", cluster),
         ("Commandstats", command_stats),
         ("Keyspace", keyspace),
@@ -149,7 +164,9 @@ fn server(shared: &Shared, text: &mut String) {
     put(text, "arch_bits", usize::BITS);
     put(text, "process_id", std::process::id());
     put(text, "tcp_port", shared.options.listen.tcp().map_or(0, |address| address.port()));
-    put(text, "uptime_in_seconds", Instant::now().duration_since(shared.began).as_secs());
+    let uptime_s = Instant::now().duration_since(shared.began).as_secs();
+    put(text, "uptime_in_seconds", uptime_s);
+    put(text, "uptime_in_days", uptime_s / (24 * 60 * 60));
 }
 
 fn clients(shared: &Shared, text: &mut String) {
@@ -165,11 +182,37 @@ fn memory(shared: &Shared, text: &mut String) {
     let cache = shared.engine.db.stats().cache;
     if let Some(bytes) = resident_bytes() {
         put(text, "used_memory", bytes);
+        put(text, "used_memory_human", human(bytes));
         put(text, "used_memory_rss", bytes);
+        put(text, "used_memory_rss_human", human(bytes));
     }
     put(text, "page_cache_bytes", cache.frames * cache.page_size);
     put(text, "maxmemory", 0);
     put(text, "maxmemory_policy", "noeviction");
+}
+
+/// Returns a number of bytes as Redis writes it for people.
+fn human(bytes: usize) -> String {
+    let bytes = bytes as f64;
+    match bytes {
+        ..1024.0 => format!("{bytes}B"),
+        ..1_048_576.0 => format!("{:.2}K", bytes / 1024.0),
+        ..1_073_741_824.0 => format!("{:.2}M", bytes / 1_048_576.0),
+        _ => format!("{:.2}G", bytes / 1_073_741_824.0),
+    }
+}
+
+/// Writes the processor time of the process.
+fn cpu(_: &Shared, text: &mut String) {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name of the process, in parentheses, may contain spaces. Fields 12 and 13 follow it.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let ticks = |at: usize| fields.split_whitespace().nth(at).and_then(|field| field.parse::<u64>().ok());
+    let seconds = |ticks: u64| ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
+    if let (Some(user), Some(system)) = (ticks(11), ticks(12)) {
+        put(text, "used_cpu_sys", format_args!("{:.6}", seconds(system)));
+        put(text, "used_cpu_user", format_args!("{:.6}", seconds(user)));
+    }
 }
 
 /// Returns the memory of the process that is in RAM, in bytes.

@@ -354,6 +354,8 @@ impl Session {
             SessionCommand::Cluster => Err(CommandError::NoSlots),
             SessionCommand::Slowlog => info::slowlog(request),
             SessionCommand::Latency => info::latency(request),
+            SessionCommand::Acl => Ok(info::acl(request)),
+            SessionCommand::Module => Ok(info::module(request)),
             SessionCommand::Auth => self.auth(request),
             SessionCommand::Unwatch => Ok(self.unwatch()),
             _ => Err(CommandError::Syntax),

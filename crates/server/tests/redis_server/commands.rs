@@ -62,6 +62,105 @@ fn strings_are_written_and_read() {
 }
 
 #[test]
+fn integers_of_any_width_are_read_and_changed_inside_a_value() {
+    talk(
+        &mut TestServer::open().client(),
+        "BITFIELD a SET u8 0 255 GET i8 0 INCRBY u8 0 10 => [:0 :-1 :9]
+         BITFIELD a OVERFLOW SAT INCRBY u4 #1 100 OVERFLOW FAIL INCRBY u4 #1 1 GET u4 4 => [:15 nil :15]
+         BITFIELD_RO a GET u8 0 GET u8 800 => [:15 :0]
+         BITFIELD_RO none GET i64 3 => [:0]
+         EXISTS none => :0
+         BITFIELD a => []
+         BITFIELD a SET i64 1 -9223372036854775808 GET i64 1 => [:2161727821137838080 :-9223372036854775808]
+         STRLEN a => :9
+         OBJECT ENCODING a => raw
+         BITFIELD_RO a SET u8 0 1 => -ERR BITFIELD_RO only supports the GET subcommand
+         BITFIELD a SET u64 0 1 => -ERR Invalid bitfield type. Use something like i16 u8.…
+         BITFIELD a OVERFLOW no => -ERR Invalid OVERFLOW type specified
+         BITFIELD a SET u8 0 => -ERR syntax error
+         BITFIELD a SET u8 -1 1 => -ERR bit offset is not an integer or out of range
+         BITFIELD a SET u8 0 x => -ERR value is not an integer or out of range
+         BITFIELD a SET u8 4294967288 1 => -ERR string exceeds…
+         BITFIELD grows OVERFLOW FAIL SET u8 8 256 => [nil]
+         STRLEN grows => :2",
+    );
+}
+
+#[test]
+fn the_longest_common_subsequence_is_found() {
+    talk(
+        &mut TestServer::open().client(),
+        "MSET a ohmytext b mynewtext => OK
+         LCS a b => mytext
+         LCS a b LEN => :6
+         LCS a none => 
+         LCS none a LEN => :0
+         LCS a b IDX => [matches [[[:4 :7] [:5 :8]] [[:2 :3] [:0 :1]]] len :6]
+         LCS a b IDX MINMATCHLEN 4 WITHMATCHLEN => [matches [[[:4 :7] [:5 :8] :4]] len :6]
+         LCS a b IDX LEN => -ERR If you want both the length and indexes, please just use IDX.
+         LCS a b MINMATCHLEN => -ERR syntax error
+         SETRANGE long 200000 x => :200001
+         LCS long long => -ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
+    );
+}
+
+#[test]
+fn a_dumped_value_is_restored_with_an_expiry_time() {
+    let server = TestServer::open();
+    let mut client = server.client();
+    let ask = |client: &mut Client, arguments: &[&[u8]]| {
+        client.send(arguments);
+        client.reply()
+    };
+    // Redis 7.0 has written the first payload, which is compressed, and the second one.
+    let long = b"\0\xc3\x05\x2c\0x\xe0\x22\0\x0a\0";
+    for (payload, value) in [(&long[..], "x".repeat(44)), (b"\0\x05hello\x0a\0", "hello".into())] {
+        let payload = [payload, &crc64(payload).to_le_bytes()].concat();
+        assert_eq!(ask(&mut client, &[b"RESTORE", b"a", b"0", &payload]), "OK");
+        assert_eq!(ask(&mut client, &[b"GET", b"a"]), value);
+        let busy = "-BUSYKEY Target key name already exists.";
+        assert_eq!(ask(&mut client, &[b"RESTORE", b"a", b"0", &payload]), busy);
+        assert_eq!(ask(&mut client, &[b"RESTORE", b"a", b"5000", &payload, b"REPLACE"]), "OK");
+        assert_eq!(ask(&mut client, &[b"PTTL", b"a"]), ":5000");
+        assert_eq!(ask(&mut client, &[b"RESTORE", b"a", b"1", &payload, b"REPLACE", b"ABSTTL"]), "OK");
+        assert_eq!(ask(&mut client, &[b"EXISTS", b"a"]), ":0");
+        let damaged = [&payload[..payload.len() - 1], b"?"].concat();
+        let wrong = "-ERR DUMP payload version or checksum are wrong";
+        assert_eq!(ask(&mut client, &[b"RESTORE", b"a", b"0", &damaged]), wrong);
+    }
+    let list = [&b"\x0e\x01\x0a\0"[..], &crc64(b"\x0e\x01\x0a\0").to_le_bytes()].concat();
+    let refused = ask(&mut client, &[b"RESTORE", b"a", b"0", &list]);
+    assert!(refused.starts_with("-ERR RESTORE of other types is not offered"), "{refused}");
+    talk(
+        &mut client,
+        "DUMP none => nil
+         RESTORE a -1 x => -ERR Invalid TTL value, must be >= 0
+         RESTORE a x x => -ERR value is not an integer or out of range
+         RESTORE a 0 x IDLETIME -1 => -ERR Invalid IDLETIME value, must be >= 0
+         RESTORE a 0 x FREQ 256 => -ERR Invalid FREQ value, must be >= 0 and <= 255
+         RESTORE a 0 x NX => -ERR syntax error",
+    );
+}
+
+/// Computes the checksum of a serialized value bit by bit.
+fn crc64(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ u64::from(*byte), |crc, _| crc >> 1 ^ (0x95ac_9329_ac4b_c9b5 * (crc & 1)))
+    })
+}
+
+#[test]
+fn questions_of_graphical_clients_have_replies() {
+    talk(
+        &mut TestServer::open().client(),
+        "ACL WHOAMI => default
+         ACL USERS => [default]
+         ACL FOO => -ERR unknown subcommand 'FOO'. Try ACL HELP.
+         MODULE LIST => []",
+    );
+}
+
+#[test]
 fn bits_are_set_counted_found_and_combined() {
     talk(
         &mut TestServer::open().client(),
@@ -275,7 +374,7 @@ fn connection_and_server_information_is_reported() {
          CONFIG GET save => [save ]
          CONFIG GET append* => [appendfsync always appendonly yes]
          CONFIG SET save 1 => -ERR settings cannot be changed while the server runs…
-         COMMAND COUNT => :86
+         COMMAND COUNT => :93
          COMMAND INFO get nope => [[get :2 [readonly] :1 :1 :1 [@string @read] [] [] []] nil]
          COMMAND INFO ping => [[ping :-1 [] :0 :0 :0 [@connection] [] [] []]]
          COMMAND INFO exec => [[exec :1 [no_multi] :0 :0 :0 [@transaction] [] [] []]]
