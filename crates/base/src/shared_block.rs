@@ -14,6 +14,7 @@ use std::fmt;
 use std::mem::{ManuallyDrop, offset_of};
 use std::ptr::{self, NonNull};
 
+use crate::prefetch;
 use crate::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
 
 union Owner<V, H: Copy> {
@@ -112,6 +113,11 @@ impl<V, H: Copy> SharedBlock<V, H> {
         unsafe { self.0.as_ref() }
     }
 
+    /// Prefetches the header into the processor's cache. A hint; does not wait.
+    pub fn prefetch(&self) {
+        prefetch(std::slice::from_ref(self.header()));
+    }
+
     /// Returns the header.
     #[must_use]
     pub fn head(&self) -> H {
@@ -140,12 +146,6 @@ impl<V, H: Copy> SharedBlock<V, H> {
     pub fn value(&self) -> &V {
         // SAFETY: the block contains the value (BLOCK-3).
         unsafe { &self.home().header().owner.own }
-    }
-
-    /// Returns `true` if both blocks share one value.
-    #[must_use]
-    pub fn shares_value_with(&self, other: &Self) -> bool {
-        self.home().0 == other.home().0
     }
 }
 
@@ -195,7 +195,7 @@ mod tests {
         let other = Block::with_value(Arc::clone(&value), 4, [b"", b""]);
         assert_eq!((first.head(), first.bytes()), (1, &b"keyvalue"[..]));
         assert_eq!((third.head(), third.bytes(), **third.value()), (3, &b"x"[..], 7));
-        assert!(third.shares_value_with(&first) && !third.shares_value_with(&other));
+        assert!(ptr::eq(third.value(), first.value()) && !ptr::eq(third.value(), other.value()));
         assert_eq!(Arc::strong_count(&value), 3, "two blocks have it");
         drop((first, other));
         assert_eq!((Arc::strong_count(&value), **second.value()), (2, 7));

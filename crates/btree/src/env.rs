@@ -224,7 +224,8 @@ impl Env {
     ) -> Result<Lsn, TreeError> {
         // Before the page contains the change (VERSION-2). If the append fails, the before-image equals the
         // row.
-        self.versions.before_change(log, &undo, guards.first().map(|guard| Node::new(guard.words())));
+        let leaf = guards.first().map(|guard| Node::new(guard.words()));
+        self.versions.before_change(log, &undo, leaf.zip(ops.first().map(|(_, op)| op)));
         let lsn =
             self.apply_logged(writer.log_buffer, &Head::Update { txn: writer.txn, undo }, guards, ops)?;
         log.push(&undo);

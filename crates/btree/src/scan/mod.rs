@@ -23,7 +23,7 @@ mod batch;
 
 use std::ops::Bound;
 
-use azekura_base::Lsn;
+use azekura_base::{Lsn, PageId};
 use azekura_buffer::PageVersion;
 
 use crate::descent::{Descent, Leaf, Restart, Seek};
@@ -337,7 +337,7 @@ impl Scan {
             return Attempt::Part(part);
         }
         let was_valid = view.pause(leaf);
-        let part = self.correct(view, part, batch, end);
+        let part = self.correct((view, leaf.node().page().page_id()), part, batch, end);
         match view.is_still_valid(leaf) && was_valid {
             true => Attempt::Part(part),
             false => Attempt::Restart(Restart::Changed),
@@ -347,13 +347,13 @@ impl Scan {
     /// Changes `batch` from all rows of a part of a leaf to the rows that are visible to the snapshot.
     /// Returns the part that the batch then has: all of the rest if the whole tree is empty in the snapshot,
     /// or less than `part` if there are too many rows.
-    fn correct(&self, view: View<'_>, part: Part, batch: &mut LeafBatch, end: End) -> Part {
+    fn correct(&self, (view, page): (View<'_>, PageId), part: Part, batch: &mut LeafBatch, end: End) -> Part {
         if view.is_empty(self.tree) {
             batch.clear();
             return Part { is_cut: false, is_last: true, ..part };
         }
         let (from, to) = self.range_of(&part, end);
-        match view.correct(self.tree, from, to, batch, end == End::Front) {
+        match view.correct((self.tree, page), from, to, batch, end == End::Front) {
             None => part,
             Some(last) => {
                 let fence = if end == End::Front { successor(&last) } else { last };

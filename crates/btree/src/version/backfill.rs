@@ -88,7 +88,8 @@ impl Versions {
                 // The caller of `open` holds `switching`, so the mode is constant. This function has checked
                 // the limit above.
                 let (status, open) = (|| self.new_status(), || self.open_now());
-                self.store.install((tree, &key), writer.status.as_ref(), status, || true, || image, open);
+                let row = (tree, &*key, None);
+                self.store.install(row, writer.status.as_ref(), status, || true, || image, open);
             }
         }
         if self.leaves_out(VersionPart::VisitedStatus) {

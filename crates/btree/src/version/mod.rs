@@ -22,11 +22,11 @@
 //! - **VERSION-2** An image is stored before the page contains the change, under the exclusive latch of the
 //!   leaf. A reader copies the leaf, then looks up images, then validates the leaf: the three steps are
 //!   atomic.
-//! - **VERSION-3** A transaction counts its images in their stripes, executes a sequentially consistent
-//!   fence, and then reads the clock. An opener reads or advances the clock, executes such a fence, and then
-//!   reads whether stripes have images. So if an opener finds a stripe empty, the transaction reads a clock
-//!   value above the snapshot's timestamp, and commits later than the snapshot. The same rule applies to the
-//!   count of loaded trees.
+//! - **VERSION-3** A transaction counts the group of its image, executes a sequentially consistent fence, and
+//!   then reads the clock. An opener reads or advances the clock, executes such a fence, and then reads
+//!   whether there are groups. So if an opener finds no group, the transaction reads a clock value above the
+//!   snapshot's timestamp, and commits later than the snapshot. If there are groups, the locks of the look-up
+//!   have this effect ([`groups`], GROUP-2). The rule for counts applies to the count of loaded trees, too.
 //! - **VERSION-4** If a transaction precedes another one by any dependency, its timestamp is not larger. Both
 //!   read the clock while they hold their locks, one after the other, and a pushed timestamp ([`status`]) is
 //!   not above the clock at the time of the push.
@@ -39,11 +39,12 @@
 //! - **VERSION-6** A version is dropped only if no snapshot needs it: neither a listed open snapshot nor one
 //!   that was opened since the list was read. The last commit timestamp was read before the list, and
 //!   snapshots that are not listed have at least this timestamp ([`registry`], SNAP-1).
-//! - **VERSION-7** For each row, a transaction stores the image before its first change of the row. Turning
-//!   versions off drops all images. So a transaction has no images of changes that it made while versions
-//!   were off, or before they were turned off and on again, until the opener has visited the transaction. A
-//!   writer that read the mode before versions were turned off stores no images afterward. It reads the mode
-//!   again under the mutex of the stripe, and the count of mode changes shows every change.
+//! - **VERSION-7** A transaction stores an image before each of its changes of a row. Only the first one is
+//!   used, and the others are dropped later. Turning versions off drops all images. So a transaction has no
+//!   images of changes that it made while versions were off, or before they were turned off and on again,
+//!   until the opener has visited the transaction. A writer that read the mode before versions were turned
+//!   off stores no images afterward. It reads the mode again under the mutex of the group, and the count of
+//!   mode changes shows every change.
 //! - **VERSION-8** A transaction raises the last commit timestamp to its own before it commits, and an opener
 //!   uses a timestamp that is not below the last commit timestamp. So each transaction that had committed is
 //!   visible to the snapshot.
@@ -52,6 +53,7 @@
 
 mod backfill;
 mod fault;
+mod groups;
 #[doc(hidden)]
 pub mod model;
 mod opening;
@@ -67,9 +69,12 @@ use std::time::Duration;
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
-use azekura_base::{CachePadded, Lsn, StripedCounter, TreeId};
+use azekura_base::{CachePadded, Lsn, PageId, StripedCounter, TreeId};
 
-use crate::node::{Node, Position};
+use crate::change::PageOp;
+use crate::env::with_buffer;
+use crate::node::{Cell, Node, Position};
+use crate::tree::Tree;
 use crate::undo::{UndoLog, UndoOp};
 
 use self::registry::Registry;
@@ -194,7 +199,7 @@ pub struct Versions {
     all_visible: CachePadded<AllVisible>,
     /// Held while the mode changes, and by openers that turn versions on or are not admitted.
     switching: Mutex<()>,
-    /// Number of versions after the last sweep over all stripes.
+    /// Number of versions after the last sweep over all groups.
     swept_to: AtomicU64,
     /// Held by a thread that sweeps because it has closed a snapshot.
     sweeping: Mutex<()>,
@@ -351,9 +356,11 @@ impl Versions {
         is_needed
     }
 
-    /// Returns statistics of the open snapshots and the row versions.
+    /// Returns statistics of the open snapshots and the row versions. First drops versions of recently
+    /// changed rows that no snapshot needs.
     #[must_use]
     pub fn stats(&self) -> VersionStats {
+        self.store.order_recent(|| self.open_now());
         let (open, oldest) = self.registry.oldest();
         let (versions, bytes) = self.store.exact_size();
         VersionStats {
@@ -368,13 +375,28 @@ impl Versions {
         }
     }
 
-    /// Stores the image that a change is about to replace, if versions are on. `node` is the latched leaf
-    /// before the change (VERSION-2); the caller holds the mutex of `undo` (VERSION-1).
-    pub(crate) fn before_change(&self, undo: &mut UndoLog, op: &UndoOp<'_>, node: Option<Node<'_>>) {
+    /// Stores the image that a change is about to replace, if versions are on. `page_op` is the change with
+    /// inverse `op`, and its leaf is latched (VERSION-2); the caller holds the mutex of `undo` (VERSION-1).
+    #[inline]
+    pub(crate) fn before_change(
+        &self,
+        undo: &mut UndoLog,
+        op: &UndoOp<'_>,
+        page_op: Option<(Node<'_>, &PageOp<'_>)>,
+    ) {
         let mode = self.mode();
-        if mode.is_multiple_of(2) {
-            return;
+        if !mode.is_multiple_of(2) {
+            self.store_image(undo, op, page_op, mode);
         }
+    }
+
+    fn store_image(
+        &self,
+        undo: &mut UndoLog,
+        op: &UndoOp<'_>,
+        page_op: Option<(Node<'_>, &PageOp<'_>)>,
+        mode: u64,
+    ) {
         if undo.is_empty() {
             undo.writer.kept_in = mode;
         }
@@ -382,15 +404,25 @@ impl Versions {
             return; // The opener that turned versions on will visit the transaction (VERSION-7).
         }
         let writer = &mut undo.writer;
+        // A model has no leaf. Any page is allowed (GROUP-3).
+        let page_of = |tree: Tree| Some(page_op.map_or(tree.root, |(node, _)| node.page().page_id()));
         match *op {
             UndoOp::RemoveKey { tree, key } if !writer.hides(tree.id) => {
-                self.install(writer, (tree.id, key), mode, || None);
+                self.install(writer, (tree.id, key, page_of(tree)), mode, || None);
             }
             UndoOp::PutBack { tree, key, cell } if !writer.hides(tree.id) => {
-                self.install(writer, (tree.id, key), mode, || image_of(cell));
+                self.install(writer, (tree.id, key, page_of(tree)), mode, || image_of(cell));
             }
             UndoOp::Flip { tree, key, .. } if !writer.hides(tree.id) => {
-                self.install(writer, (tree.id, key), mode, || node.and_then(|node| image_in(node, key)));
+                let Some((node, &PageOp::Flip { slot, .. })) = page_op else {
+                    unreachable!("the operation of a flip is a flip")
+                };
+                with_buffer(|value| {
+                    let slot = node.slot(slot.into());
+                    node.value_into(slot, value);
+                    let cell = Cell { flags: slot.flags, value };
+                    self.install(writer, (tree.id, key, page_of(tree)), mode, || image_of(cell));
+                });
             }
             _ => self.note_hidden_tree(writer, op),
         }
@@ -421,7 +453,7 @@ impl Versions {
     fn install<'b>(
         &self,
         writer: &mut WriterVersions,
-        row: (TreeId, &[u8]),
+        row: (TreeId, &[u8], Option<PageId>),
         mode: u64,
         before: impl FnOnce() -> Image<'b>,
     ) {
@@ -436,11 +468,16 @@ impl Versions {
         }
     }
 
-    /// Makes the oldest snapshots too old and drops their versions. Turns versions off if no snapshot is
-    /// open.
+    /// Drops versions that no snapshot needs. If that is not enough, makes the oldest snapshots too old and
+    /// drops their versions. Turns versions off if no snapshot is open.
     #[cold]
     fn shrink(&self) {
+        self.store.order_recent(|| self.open_now());
         let (_, bytes) = self.store.size();
+        // Much less than the limit, so that this pays for the visit of all groups.
+        if bytes < self.limit_bytes / 16 * 15 {
+            return;
+        }
         let Some(&oldest) = self.registry.timestamps().first() else { return self.turn_off_now() };
         let mut too_old = 0;
         self.registry.for_each(|slot, timestamp| {

@@ -22,7 +22,7 @@ pub fn backfill_inserts(versions: &Versions, undo: &mut UndoLog) {
     let keys: Vec<Vec<u8>> = undo.iter().filter_map(inserted).collect();
     undo.writer.kept_in = versions.mode();
     for key in keys {
-        versions.install(&mut undo.writer, (TREE.id, &key), versions.mode(), || None);
+        versions.install(&mut undo.writer, (TREE.id, &key, None), versions.mode(), || None);
     }
 }
 
@@ -49,7 +49,8 @@ pub fn turn_off(versions: &Versions) {
 /// Returns `true` if a row of the leaf is visible to a snapshot, in its present state or in an earlier one.
 #[must_use]
 pub fn sees_inserted(versions: &Versions, snapshot: &SnapshotId, key: &[u8]) -> bool {
-    let before = versions.store.resolve(TREE.id, key, snapshot.timestamp(), |before| before.is_some());
+    let row = (TREE.id, key, Some(TREE.root));
+    let before = versions.store.resolve(row, snapshot.timestamp(), |before| before.is_some());
     before.unwrap_or(true)
 }
 

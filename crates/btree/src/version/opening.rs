@@ -63,7 +63,9 @@ impl Versions {
     ) -> Result<SnapshotId, E> {
         let _switching = self.switching.lock();
         if !self.is_on() {
-            self.store.make(); // The Release in `change_mode` publishes the stripes.
+            // The Release in `change_mode` publishes hints and slots.
+            self.store.make();
+            self.registry.make();
             self.change_mode();
             if let Err(error) = visit(self) {
                 self.switch_off();

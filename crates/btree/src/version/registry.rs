@@ -139,7 +139,7 @@ impl Block {
 
 /// The slots of a stripe of threads.
 #[derive(Debug)]
-struct Stripe {
+pub(super) struct Stripe {
     first: [Slot; FIRST],
     /// Number of slots of `more` that are claimed or about to be claimed. A scan skips `more` if it is 0.
     in_more: AtomicUsize,
@@ -238,10 +238,15 @@ impl Registry {
         Self { stripes: OnceLock::new(), made: Instant::now() }
     }
 
+    /// Returns the slots; allocates them if necessary.
+    pub(super) fn make(&self) -> &[CachePadded<Stripe>] {
+        let count = if cfg!(loom) { 1 } else { stripe_count() };
+        self.stripes.get_or_init(|| (0..count).map(|_| CachePadded::default()).collect())
+    }
+
     /// Claims a slot for a snapshot that is being opened.
     pub(super) fn claim(&self, timestamp: u64, all_visible: Lsn, opened: Instant) -> SnapshotId {
-        let count = if cfg!(loom) { 1 } else { stripe_count() };
-        let stripes = self.stripes.get_or_init(|| (0..count).map(|_| CachePadded::default()).collect());
+        let stripes = self.make();
         let stripe = thread_stripe() % stripes.len();
         let slot = stripes[stripe].claim(timestamp);
         let place = Place { stripe: stripe as u32, slot: slot as u32 };

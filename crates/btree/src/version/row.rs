@@ -55,6 +55,11 @@ impl Version {
         })
     }
 
+    /// Prefetches the status and the first bytes of the key. A hint; does not wait.
+    pub(super) fn prefetch(&self) {
+        self.0.prefetch();
+    }
+
     pub(super) fn key(&self) -> &[u8] {
         &self.0.bytes()[..self.0.head().key_len.into()]
     }
@@ -75,9 +80,9 @@ impl Version {
         self.0.value()
     }
 
-    /// Returns `true` if both versions belong to the same transaction.
-    pub(super) fn is_of_writer(&self, other: &Self) -> bool {
-        self.0.shares_value_with(&other.0)
+    /// Returns a number that versions of one transaction share, and no other versions at the same time.
+    pub(super) fn writer(&self) -> usize {
+        std::ptr::from_ref(self.status()).addr()
     }
 }
 
@@ -95,7 +100,8 @@ mod tests {
         assert_eq!(first.key(), b"key");
         assert_eq!(first.before().map(|cell| (cell.flags, cell.value)), Some((7, &b"value"[..])));
         assert!(second.before().is_none() && third.before().is_some_and(|cell| cell.value.is_empty()));
-        assert!(first.is_of_writer(&third) && third.is_of_writer(&second) && !other.is_of_writer(&first));
+        assert!(first.writer() == third.writer() && third.writer() == second.writer());
+        assert_ne!(other.writer(), first.writer());
         first.status().roll_back();
         drop(first);
         assert_eq!((third.status().ended(), other.status().ended()), (Some(0), None));

@@ -1,23 +1,28 @@
-//! Holds versions in the order of their rows, the oldest version of each row first.
+//! Versions of adjacent rows of one tree: in the order of their rows, each row's oldest version first.
 //!
-//! The structure is a sorted sequence of pointers to versions, in blocks of bounded length. The first eight
-//! bytes of each key are stored beside its pointer, and those of the last key in the block. A search reads a
-//! version only if these bytes equal those of the searched key. All versions of a block belong to one tree. A
-//! block is two thirds full on average. An insertion moves the entries of at most one block.
+//! A version is added to a short list of recent versions, without a search. The recent versions move to the
+//! ordered sequence together, once they are an eighth of it: this reads the versions of the changed rows at
+//! the same time, and drops those that no snapshot needs. The first eight bytes of each key are stored beside
+//! its pointer. A search reads a version only if these bytes equal those of the searched key.
 
 use std::cmp::Ordering as Order;
+use std::iter::Peekable;
 
-use azekura_base::{TreeId, prefetch};
+use azekura_base::striped::stripe_count;
 
 use super::row::Version;
+use super::store::{Dropped, OpenSnapshots};
 
-/// Largest number of versions in a block.
-const BLOCK: usize = 64;
-/// Number of versions in a rebuilt block, which leaves room for insertions.
-const FILLED: usize = 48;
+/// There are at most as many recent versions as ordered ones divided by this number. So memory for versions
+/// that no snapshot needs is at most this part of all versions, and each addition moves this number of
+/// ordered versions.
+const RECENT_SHARE: usize = 8;
 
-/// A position between two versions: a block, and an index in it.
-type At = (usize, usize);
+/// Returns the number of recent versions that are never too many. Ordering them reads the slots of all
+/// openers, a cache line for each stripe of threads. Few in a model and in tests, so that they are ordered.
+fn fewest_recent() -> usize {
+    if cfg!(any(loom, test)) { 2 } else { stripe_count() }
+}
 
 /// The key of a row, with its first bytes as a number in the same order.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +40,14 @@ impl<'a> Key<'a> {
         });
         Self { prefix: u64::from_be_bytes(prefix), key }
     }
+
+    pub(super) fn prefix(&self) -> u64 {
+        self.prefix
+    }
+
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        self.key
+    }
 }
 
 /// A version, with the prefix of its key.
@@ -50,9 +63,10 @@ impl Entry {
         self.prefix.cmp(&key.prefix).then_with(|| self.version.key().cmp(key.key))
     }
 
-    /// Returns the key of the entry's row.
-    pub(super) fn key(&self) -> Key<'_> {
-        Key { prefix: self.prefix, key: self.version.key() }
+    /// Compares the entry's row with that of another entry. Reads the versions only if the prefixes are
+    /// equal.
+    pub(super) fn order_of_rows(&self, other: &Self) -> Order {
+        self.prefix.cmp(&other.prefix).then_with(|| self.version.key().cmp(other.version.key()))
     }
 
     pub(super) fn version(&self) -> &Version {
@@ -60,178 +74,174 @@ impl Entry {
     }
 }
 
-/// A block of adjacent versions of one tree.
-#[derive(Debug)]
-struct Block {
-    tree: TreeId,
-    /// The prefix of the last entry.
-    last: u64,
-    /// The entries; never empty.
-    entries: Vec<Entry>,
-}
-
-impl Block {
-    fn of(tree: TreeId, entries: Vec<Entry>) -> Self {
-        let mut block = Self { tree, last: 0, entries };
-        block.note_last();
-        block
-    }
-
-    fn note_last(&mut self) {
-        self.last = self.entries.last().map_or(0, |entry| entry.prefix);
-    }
-
-    /// Returns `true` if all versions of the block come before the row.
-    fn is_before(&self, tree: TreeId, key: Key<'_>) -> bool {
-        let order = self.tree.0.cmp(&tree.0).then_with(|| self.last.cmp(&key.prefix));
-        order.then_with(|| self.entries.last().map_or(Order::Less, |last| last.order(key))).is_lt()
-    }
-}
-
-/// A sorted sequence of versions.
+/// A sequence of versions.
 #[derive(Debug, Default)]
 pub(super) struct Sorted {
-    blocks: Vec<Block>,
+    ordered: Vec<Entry>,
+    /// The versions that were added since the last ordering, in the order of the additions. A row's versions
+    /// in this list are newer than those in `ordered`.
+    recent: Vec<Entry>,
+}
+
+/// Returns a filter for the versions of one row, oldest first, which passes the versions that a snapshot
+/// needs. An image is needed by snapshots from the timestamp of the change that wrote it up to the timestamp
+/// of the change that replaced it. Of adjacent versions of one transaction, only the first is needed
+/// (VERSION-7).
+pub(super) fn needed(open: &OpenSnapshots) -> impl FnMut(&Version) -> bool {
+    let (mut from, mut previous) = (0, None);
+    move |version| {
+        let writer = Some(version.writer());
+        if std::mem::replace(&mut previous, writer) == writer {
+            return false;
+        }
+        let Some(until) = version.status().ended() else { return true };
+        let is_needed = from < until && open.need(from, until);
+        from = until.max(from);
+        is_needed
+    }
+}
+
+/// Passes the versions of the first row of `entries` to `take`.
+fn take_row(entries: &mut Peekable<impl Iterator<Item = Entry>>, mut take: impl FnMut(Entry)) {
+    while let Some(entry) = entries.next() {
+        let is_last = entries.peek().is_none_or(|next| next.order_of_rows(&entry).is_ne());
+        take(entry);
+        if is_last {
+            return;
+        }
+    }
 }
 
 impl Sorted {
-    #[cfg(test)]
-    fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+    pub(super) fn is_empty(&self) -> bool {
+        self.ordered.is_empty() && self.recent.is_empty()
     }
 
-    /// Returns the position of the first version of a row, or the position at which to insert it.
-    pub(super) fn find(&self, tree: TreeId, key: Key<'_>) -> At {
-        let block = self.blocks.partition_point(|block| block.is_before(tree, key));
-        let index = self.blocks.get(block).filter(|block| block.tree == tree).map_or(0, |block| {
-            // The lines of the block are loaded at the same time, not one after the other.
-            prefetch(&block.entries);
-            block.entries.partition_point(|entry| entry.order(key).is_lt())
-        });
-        (block, index)
+    /// Returns the number of versions, without the recent ones.
+    pub(super) fn len(&self) -> usize {
+        self.ordered.len()
     }
 
-    /// Returns the versions of a tree from a position on.
-    fn iter_from(&self, tree: TreeId, (block, index): At) -> impl Iterator<Item = &Entry> {
-        let blocks =
-            self.blocks.get(block..).unwrap_or(&[]).iter().take_while(move |block| block.tree == tree);
-        blocks.flat_map(|block| &block.entries).skip(index)
+    /// Adds the newest version of its row. Returns `true` if the recent versions should be ordered.
+    pub(super) fn push(&mut self, key: Key<'_>, version: Version) -> bool {
+        self.recent.push(Entry { prefix: key.prefix, version });
+        self.recent.len() >= fewest_recent().max(self.ordered.len() / RECENT_SHARE)
     }
 
-    /// Returns the versions of the rows of the tree from this key on.
-    pub(super) fn from(&self, tree: TreeId, key: Key<'_>) -> impl Iterator<Item = &Entry> {
-        self.iter_from(tree, self.find(tree, key))
+    /// Orders the recent versions. Drops versions of their rows that no snapshot needs.
+    pub(super) fn order_recent(&mut self, open: impl FnOnce() -> OpenSnapshots) -> Dropped {
+        match self.recent.is_empty() {
+            true => Dropped::default(),
+            false => self.rebuild(&open(), false),
+        }
     }
 
-    /// Returns the versions of a row, oldest first; `at` is the position from [`find`](Self::find).
-    pub(super) fn of_row_at<'a>(
-        &'a self,
-        at: At,
-        tree: TreeId,
-        key: Key<'a>,
-    ) -> impl Iterator<Item = &'a Entry> {
-        self.iter_from(tree, at).take_while(move |entry| entry.order(key).is_eq())
+    /// Orders the recent versions, and drops the versions of all rows that no snapshot needs.
+    pub(super) fn prune(&mut self, open: &OpenSnapshots) -> Dropped {
+        self.rebuild(open, true)
+    }
+
+    fn rebuild(&mut self, open: &OpenSnapshots, of_all_rows: bool) -> Dropped {
+        // Stable: the versions of a row stay in the order of their additions.
+        self.recent.sort_by(Entry::order_of_rows);
+        self.prefetch(of_all_rows);
+        let mut dropped = Dropped::default();
+        let mut merged = Vec::with_capacity(self.ordered.len() + self.recent.len());
+        let mut ordered = std::mem::take(&mut self.ordered).into_iter().peekable();
+        let mut recent = self.recent.drain(..).peekable(); // The list keeps its memory.
+        loop {
+            let order = match (ordered.peek(), recent.peek()) {
+                (None, None) => break,
+                (Some(_), None) => Order::Less,
+                (None, Some(_)) => Order::Greater,
+                (Some(old), Some(new)) => old.order_of_rows(new),
+            };
+            if order.is_lt() && !of_all_rows {
+                merged.extend(ordered.next()); // The row has no recent version.
+                continue;
+            }
+            let mut is_needed = needed(open);
+            let mut take = |entry: Entry| match is_needed(&entry.version) {
+                true => merged.push(entry),
+                false => dropped.note(&entry.version),
+            };
+            if order.is_le() {
+                take_row(&mut ordered, &mut take);
+            }
+            if order.is_ge() {
+                take_row(&mut recent, &mut take);
+            }
+        }
+        drop(recent);
+        if of_all_rows {
+            merged.shrink_to_fit();
+        }
+        self.ordered = merged;
+        dropped
+    }
+
+    /// Prefetches the versions of the rows that [`rebuild`](Self::rebuild) examines, so that they are loaded
+    /// at the same time, not one after the other.
+    fn prefetch(&self, of_all_rows: bool) {
+        let (mut recent, mut prefix) = (self.recent.iter(), None);
+        for entry in &self.ordered {
+            while prefix.is_some_and(|prefix| prefix < entry.prefix) || prefix.is_none() && recent.len() > 0 {
+                prefix = recent.next().map(|recent| recent.prefix);
+            }
+            if of_all_rows || prefix == Some(entry.prefix) {
+                entry.version.prefetch();
+            }
+        }
     }
 
     /// Returns the versions of a row, oldest first.
-    pub(super) fn of_row<'a>(&'a self, tree: TreeId, key: Key<'a>) -> impl Iterator<Item = &'a Entry> {
-        self.of_row_at(self.find(tree, key), tree, key)
+    pub(super) fn of_row<'a>(&'a self, key: Key<'a>) -> impl Iterator<Item = &'a Entry> {
+        let first = self.ordered.partition_point(|entry| entry.order(key).is_lt());
+        let ordered = self.ordered[first..].iter().take_while(move |entry| entry.order(key).is_eq());
+        ordered.chain(self.recent.iter().filter(move |entry| entry.order(key).is_eq()))
     }
 
-    /// Adds the newest version of its row. `at` is the position after the row's other versions.
-    pub(super) fn insert(&mut self, (mut block, mut index): At, tree: TreeId, version: Version) {
-        let entry = Entry { prefix: Key::new(version.key()).prefix, version };
-        let is_of_tree = |block: Option<&Block>| block.is_some_and(|block| block.tree == tree);
-        if !is_of_tree(self.blocks.get(block)) {
-            let Some(before) = block.checked_sub(1).filter(|&before| is_of_tree(self.blocks.get(before)))
-            else {
-                return self.blocks.insert(block, Block::of(tree, vec![entry]));
-            };
-            (block, index) = (before, self.blocks[before].entries.len());
+    /// Returns the versions of the rows from a key up to another one (exclusive). The recent versions have
+    /// been ordered.
+    pub(super) fn of_range(&self, from: Key<'_>, to: Option<Key<'_>>) -> &[Entry] {
+        debug_assert!(self.recent.is_empty(), "the recent versions have been ordered");
+        let first = self.ordered.partition_point(|entry| entry.order(from).is_lt());
+        let rest = &self.ordered[first..];
+        let len = to.map_or(rest.len(), |to| rest.partition_point(|entry| entry.order(to).is_lt()));
+        rest[..len].iter().for_each(|entry| entry.version.prefetch());
+        &rest[..len]
+    }
+
+    /// Moves about the upper half of the rows into another sequence; returns its first key. Returns `None` if
+    /// all ordered versions are of one row.
+    pub(super) fn split_off(&mut self) -> Option<(Box<[u8]>, Self)> {
+        let begins_row = |&at: &usize| self.ordered[at - 1].order_of_rows(&self.ordered[at]).is_ne();
+        let half = (self.ordered.len() / 2).max(1);
+        let at = (half..self.ordered.len()).find(begins_row).or_else(|| (1..half).rev().find(begins_row))?;
+        let first: Box<[u8]> = self.ordered[at].version.key().into();
+        let is_below = |entry: &Entry| entry.order(Key::new(&first)).is_lt();
+        let (below, recent) = std::mem::take(&mut self.recent).into_iter().partition(is_below);
+        self.recent = below;
+        let upper = Self { ordered: self.ordered.split_off(at), recent };
+        Some((first, upper))
+    }
+
+    /// Removes the versions of a row for which `is_it` returns `true`.
+    pub(super) fn remove(&mut self, key: Key<'_>, is_it: impl Fn(&Version) -> bool) -> Dropped {
+        let mut dropped = Dropped::default();
+        for list in [&mut self.ordered, &mut self.recent] {
+            let is_removed = |entry: &mut Entry| entry.order(key).is_eq() && is_it(&entry.version);
+            list.extract_if(.., is_removed).for_each(|entry| dropped.note(&entry.version));
         }
-        if self.blocks[block].entries.len() == BLOCK {
-            // Rows that are changed in ascending order fill the blocks.
-            let is_last = index == BLOCK && !is_of_tree(self.blocks.get(block + 1));
-            let at = if is_last { FILLED } else { BLOCK / 2 };
-            let mut upper = Vec::with_capacity(BLOCK);
-            upper.extend(self.blocks[block].entries.drain(at..));
-            self.blocks[block].note_last();
-            self.blocks.insert(block + 1, Block::of(tree, upper));
-            if index > at {
-                (block, index) = (block + 1, index - at);
-            }
-        }
-        let block = &mut self.blocks[block];
-        block.entries.insert(index, entry);
-        block.note_last();
+        dropped
     }
 
-    /// Removes the versions of a row for which `keep` returns `false`. Versions are passed to `keep` oldest
-    /// first. `at` is the row's position from [`find`](Self::find). Returns the position after the row.
-    pub(super) fn retain_row(
-        &mut self,
-        (mut block, mut index): At,
-        tree: TreeId,
-        key: Key<'_>,
-        mut keep: impl FnMut(&Version) -> bool,
-    ) -> At {
-        while let Some(of_block) = self.blocks.get_mut(block).filter(|block| block.tree == tree) {
-            match of_block.entries.get(index) {
-                None => (block, index) = (block + 1, 0),
-                Some(entry) if entry.order(key).is_ne() => break,
-                Some(entry) if keep(&entry.version) => index += 1,
-                Some(_) => {
-                    of_block.entries.remove(index);
-                    of_block.note_last();
-                    if of_block.entries.is_empty() {
-                        self.blocks.remove(block);
-                        index = 0;
-                    }
-                }
-            }
-        }
-        (block, index)
-    }
-
-    /// Removes the newest version of a row if `is_it` returns `true` for it.
-    pub(super) fn pop_newest(
-        &mut self,
-        tree: TreeId,
-        key: Key<'_>,
-        is_it: impl FnOnce(&Version) -> bool,
-    ) -> Option<Version> {
-        let at = self.find(tree, key);
-        let (mut older, newest) = self.of_row_at(at, tree, key).enumerate().last()?;
-        let newest = Some(&newest.version).filter(|newest| is_it(newest))?.clone();
-        self.retain_row(at, tree, key, |_| {
-            let is_older = older > 0;
-            older = older.saturating_sub(1);
-            is_older
-        });
-        Some(newest)
-    }
-
-    /// Removes the versions for which `keep` returns `false`, in ascending order. Rebuilds the blocks.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(TreeId, &Version) -> bool) {
-        let mut kept: Vec<Block> = Vec::new();
-        for Block { tree, entries, .. } in std::mem::take(&mut self.blocks) {
-            for entry in entries.into_iter().filter(|entry| keep(tree, &entry.version)) {
-                match kept.last_mut().filter(|block| block.tree == tree && block.entries.len() < FILLED) {
-                    Some(block) => {
-                        block.entries.push(entry);
-                        block.note_last();
-                    }
-                    None => kept.push(Block::of(tree, vec![entry])),
-                }
-            }
-        }
-        self.blocks = kept;
-    }
-
-    /// Returns all versions.
-    #[cfg(test)]
-    fn iter(&self) -> impl Iterator<Item = &Version> {
-        self.blocks.iter().flat_map(|block| &block.entries).map(Entry::version)
+    /// Removes all versions.
+    pub(super) fn clear(&mut self) -> Dropped {
+        let mut dropped = Dropped::default();
+        let Self { ordered, recent } = std::mem::take(self);
+        ordered.iter().chain(&recent).for_each(|entry| dropped.note(&entry.version));
+        dropped
     }
 }
 
@@ -244,23 +254,26 @@ mod tests {
     use super::*;
     use crate::node::Cell;
 
+    const NONE_OPEN: OpenSnapshots = OpenSnapshots { timestamps: Vec::new(), last_commit: 0 };
+
     fn number(version: &Version) -> u64 {
         let value = version.before().expect("has a value").value;
         u64::from_le_bytes(value.try_into().expect("8 bytes"))
     }
 
-    fn add(sorted: &mut Sorted, tree: u32, version: Version) {
-        let row = version.clone();
-        let (tree, key) = (TreeId(tree), Key::new(row.key()));
-        let behind = sorted.retain_row(sorted.find(tree, key), tree, key, |_| true);
-        sorted.insert(behind, tree, version);
+    fn add(sorted: &mut Sorted, key: &[u8], value: u64) -> Version {
+        let cell = Cell { flags: 0, value: &value.to_le_bytes() };
+        let version = Version::new(key, Some(cell), Ok(Status::active(0)));
+        if sorted.push(Key::new(key), version.clone()) {
+            sorted.order_recent(|| NONE_OPEN);
+        }
+        version
     }
 
-    /// The sequence holds the same versions as a map of lists. There are many versions of few rows, so that a
-    /// row's versions cross blocks.
+    /// The sequence holds the same versions as a map of lists.
     #[test]
     fn it_does_what_a_map_of_lists_does() {
-        let (mut sorted, mut model) = (Sorted::default(), BTreeMap::<(u32, u8), Vec<u64>>::new());
+        let (mut sorted, mut model) = (Sorted::default(), BTreeMap::<u8, Vec<(u64, Version)>>::new());
         let mut state = 7_u64;
         let mut random = move |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -269,61 +282,100 @@ mod tests {
         // Many keys differ only after the prefix, and some keys are shorter than the prefix.
         let mut keys: Vec<_> = (0..40).map(|key| [&[7; 9][..5 + key / 10], &[key as u8]].concat()).collect();
         keys.sort_unstable();
-        for step in 0..40_000_u64 {
-            let (tree, key) = (1 + random(3) as u32, random(40) as u8);
-            let (id, row) = (TreeId(tree), Key::new(&keys[key as usize]));
+        for step in 0..20_000_u64 {
+            let key = random(40) as u8;
+            let row = Key::new(&keys[key as usize]);
             match random(60) {
                 0..50 => {
-                    let value = step.to_le_bytes();
-                    let cell = Cell { flags: 0, value: &value };
-                    add(&mut sorted, tree, Version::new(row.key, Some(cell), Ok(Status::active(0))));
-                    model.entry((tree, key)).or_default().push(step);
+                    let version = add(&mut sorted, row.key, step);
+                    model.entry(key).or_default().push((step, version));
                 }
                 50..55 => {
-                    let is_even = |newest: &Version| number(newest).is_multiple_of(2);
-                    let newest = sorted.pop_newest(id, row, is_even);
-                    let of_row = model.entry((tree, key)).or_default();
-                    assert_eq!(newest.as_ref().map(number), of_row.pop_if(|newest| newest.is_multiple_of(2)));
+                    let rest = random(10);
+                    let dropped = sorted.remove(row, |version| number(version) % 10 == rest);
+                    let of_row = model.entry(key).or_default();
+                    let removed = of_row.extract_if(.., |(number, _)| *number % 10 == rest).count();
+                    assert_eq!(dropped.versions, removed);
                 }
+                // The versions of transactions that rolled back are dropped.
                 55..59 => {
                     let rest = random(4);
-                    sorted.retain_row(sorted.find(id, row), id, row, |version| number(version) % 4 == rest);
-                    model.entry((tree, key)).or_default().retain(|number| number % 4 == rest);
+                    let of_row = model.entry(key).or_default();
+                    for (_, version) in of_row.extract_if(.., |(number, _)| *number % 4 != rest) {
+                        version.status().roll_back();
+                    }
+                    sorted.prune(&NONE_OPEN);
                 }
                 _ => {
-                    let rest = random(3);
-                    sorted.retain(|_, version| number(version) % 3 != rest);
-                    model.values_mut().for_each(|of_row| of_row.retain(|number| number % 3 != rest));
+                    let from = random(40) as usize;
+                    let to = (from + random(10) as usize).min(39);
+                    sorted.order_recent(|| NONE_OPEN);
+                    let range = sorted.of_range(Key::new(&keys[from]), Some(Key::new(&keys[to])));
+                    let expected = model.range(from as u8..to as u8).flat_map(|(_, of_row)| of_row);
+                    let found = range.iter().map(|entry| number(entry.version()));
+                    assert!(found.eq(expected.map(|(number, _)| *number)));
+                    if random(8) == 0
+                        && let Some((first, upper)) = sorted.split_off()
+                    {
+                        let at = keys.partition_point(|key| **key < *first) as u8;
+                        let of = |half: &Sorted| half.ordered.iter().chain(&half.recent).count();
+                        let expected = model.range(at..).map(|(_, of_row)| of_row.len()).sum::<usize>();
+                        assert!(of(&upper) == expected && of(&sorted) > 0 && expected > 0);
+                        sorted.ordered.extend(upper.ordered);
+                        sorted.recent.extend(upper.recent);
+                    }
                 }
             }
-            if step % 100 == 0 {
-                let all: Vec<u64> = sorted.iter().map(number).collect();
-                assert_eq!(all, model.values().flatten().copied().collect::<Vec<_>>());
-                assert!(sorted.blocks.iter().all(|block| (1..=BLOCK).contains(&block.entries.len())));
-                assert_eq!(sorted.is_empty(), all.is_empty());
-            }
-            let of_row: Vec<u64> = sorted.of_row(id, row).map(|entry| number(entry.version())).collect();
-            assert_eq!(Some(&of_row), model.get(&(tree, key)).or(Some(&vec![])));
+            assert_eq!(sorted.is_empty(), model.values().all(Vec::is_empty));
+            let of_row = sorted.of_row(row).map(|entry| number(entry.version()));
+            assert!(of_row.eq(model.entry(key).or_default().iter().map(|(number, _)| *number)));
         }
+        assert_eq!(sorted.clear().versions, model.values().map(Vec::len).sum::<usize>());
+        assert!(sorted.is_empty());
     }
 
-    /// The memory count of a version equals its bytes in the index, on average over different numbers of
-    /// rows. With keys in random order, most blocks are divided at similar numbers of rows.
+    /// Versions that no snapshot needs are at most an eighth of all versions, whatever the order of changes.
+    #[test]
+    fn a_row_that_changes_often_keeps_few_versions() {
+        let mut sorted = Sorted::default();
+        let (open, mut most) = (|| OpenSnapshots { timestamps: vec![5], last_commit: 9 }, 0);
+        for change in 0..1_000_u64 {
+            let version = Version::new(b"key", None, Ok(Status::active(0)));
+            version.status().commit_at(7 + change / 500);
+            if sorted.push(Key::new(b"key"), version) {
+                sorted.order_recent(open);
+                assert_eq!(sorted.len(), 1, "the snapshot needs the first image only");
+            }
+            most = most.max(sorted.of_row(Key::new(b"key")).count());
+        }
+        assert!(most <= fewest_recent() + 1, "{most}");
+    }
+
+    /// A transaction that changes a row again and again keeps the first image only.
+    #[test]
+    fn of_one_transaction_the_first_image_stays() {
+        let mut sorted = Sorted::default();
+        let first = add(&mut sorted, b"key", 0);
+        for value in 1..50_u64 {
+            let cell = Cell { flags: 0, value: &value.to_le_bytes() };
+            if sorted.push(Key::new(b"key"), Version::new(b"key", Some(cell), Err(&first))) {
+                sorted.order_recent(|| NONE_OPEN);
+            }
+        }
+        sorted.order_recent(|| NONE_OPEN);
+        let images: Vec<_> = sorted.of_row(Key::new(b"key")).map(|entry| number(entry.version())).collect();
+        assert_eq!(images, [0]);
+    }
+
+    /// The index takes no more bytes for a version than its memory counts.
     #[test]
     fn the_index_takes_as_many_bytes_of_a_version_as_its_memory_counts() {
-        let insert = |key: u64, sorted: &mut Sorted| {
-            add(sorted, 1, Version::new(&key.to_be_bytes(), None, Ok(Status::active(0))));
-            let of_block = |block: &Block| size_of::<Block>() + size_of::<Entry>() * block.entries.capacity();
-            sorted.blocks.iter().map(of_block).sum::<usize>()
-        };
-        let (mut ascending, mut scattered) = (Sorted::default(), Sorted::default());
-        let mut bytes = (0, 0, 0);
-        for key in 1..5_000 {
-            bytes.0 += insert(key, &mut ascending);
-            let random = key.wrapping_mul(6_364_136_223_846_793_005).rotate_left(29).wrapping_mul(key | 1);
-            bytes.1 += insert(random, &mut scattered);
-            bytes.2 += INDEX_BYTES * key as usize;
+        let mut sorted = Sorted::default();
+        for key in 1..5_000_u64 {
+            let random = key.wrapping_mul(6_364_136_223_846_793_005).rotate_left(29);
+            drop(add(&mut sorted, &random.to_be_bytes(), 0));
+            let bytes = size_of::<Entry>() * (sorted.ordered.capacity() + sorted.recent.capacity());
+            assert!(bytes <= INDEX_BYTES * key as usize + 256, "{bytes} for {key}");
         }
-        assert!(bytes.0 <= bytes.2 && bytes.1 <= bytes.2, "{bytes:?}");
     }
 }

@@ -130,6 +130,11 @@ impl Status {
         }
     }
 
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn commit_at(&self, timestamp: u64) {
+        self.word.swap(timestamp << BITS | COMMITTED, AcqRel); // AcqRel: as in `commit`
+    }
+
     /// Sets the status to rolled back, after all changes are undone.
     pub(crate) fn roll_back(&self) {
         // AcqRel: pairs with the Acquire in `visibility`.

@@ -1,51 +1,30 @@
 //! Before-images of rows: a snapshot reads them in place of rows that changed after it.
 //!
-//! Each version refers to the transaction that replaced the image. A hash of its key assigns a row to one
-//! stripe. A stripe holds its versions in the order of rows, so that scans find the versions of a range.
+//! Each version refers to the transaction that replaced the image. Versions are held in the order of rows, in
+//! [groups](super::groups) of adjacent rows, so that scans find the versions of a range.
 
 use std::borrow::Cow;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::sync::OnceLock;
 
-use azekura_base::sync::Mutex;
-use azekura_base::sync::atomic::{
-    AtomicI64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
-use azekura_base::{CachePadded, TreeId, striped::stripe_count};
+use azekura_base::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use azekura_base::{PageId, TreeId};
 
+use super::groups::{Groups, Rows};
 use super::row::Version;
-use super::sorted::{Entry, Key, Sorted};
+use super::sorted::{Entry, Key, needed};
 use super::status::{Status, Visibility};
 use crate::node::Cell;
 
 /// An earlier state of a row: `None` if the key was absent.
 pub(crate) type Image<'a> = Option<(u16, Cow<'a, [u8]>)>;
 
-/// Largest part of the totals that a stripe does not report, in bytes.
+/// Largest part of the totals that a group does not report, in bytes.
 const MOST_UNREPORTED: i64 = 64 << 10;
-
-#[derive(Debug, Default)]
-struct Stripe {
-    /// Number of versions of the stripe; with 0 the stripe is skipped. Read without the mutex (VERSION-3).
-    len: AtomicUsize,
-    rows: Mutex<Rows>,
-}
-
-#[derive(Debug, Default)]
-struct Rows {
-    sorted: Sorted,
-    /// Changes of the number and the memory of versions that are not in the totals yet.
-    unreported: (i64, i64),
-    /// Number of open snapshots when they were last compared with versions of this stripe.
-    open: usize,
-}
 
 /// All before-images of a store.
 #[derive(Debug)]
 pub(crate) struct VersionStore {
-    /// The stripes, allocated before versions are turned on for the first time; until then no image exists.
-    stripes: OnceLock<Box<[CachePadded<Stripe>]>>,
-    /// Memory of the versions in bytes, without the parts that stripes have not reported.
+    groups: Groups,
+    /// Memory of the versions in bytes, without the parts that groups have not reported.
     bytes: AtomicI64,
     versions: AtomicI64,
     limit_bytes: u64,
@@ -92,24 +71,10 @@ impl OpenSnapshots {
     }
 }
 
-/// Returns a filter for the versions of one row, oldest first, which passes the versions that a snapshot
-/// needs. An image is needed by snapshots from the timestamp of the change that wrote it up to the timestamp
-/// of the change that replaced it.
-fn needed(need: impl Fn(u64, u64) -> bool) -> impl FnMut(&Version) -> bool {
-    let mut from = 0;
-    move |version| {
-        let Some(until) = version.status().ended() else { return true };
-        let is_needed = from < until && need(from, until);
-        from = until.max(from);
-        is_needed
-    }
-}
-
 impl VersionStore {
-    #[cfg_attr(not(loom), expect(clippy::missing_const_for_fn, reason = "a model's atomics are not const"))]
     pub(crate) fn new(limit_bytes: u64) -> Self {
         Self {
-            stripes: OnceLock::new(),
+            groups: Groups::new(),
             bytes: AtomicI64::new(0),
             versions: AtomicI64::new(0),
             limit_bytes,
@@ -117,142 +82,83 @@ impl VersionStore {
         }
     }
 
-    fn stripe(&self, tree: TreeId, key: &[u8]) -> &Stripe {
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((tree.0, key));
-        let stripes = self.made();
-        &stripes[hash as usize % stripes.len()]
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn groups(&self) -> &Groups {
+        &self.groups
     }
 
-    /// Returns the stripes; allocates them if necessary.
-    fn made(&self) -> &[CachePadded<Stripe>] {
-        self.stripes.get_or_init(|| (0..stripe_count()).map(|_| CachePadded::default()).collect())
-    }
-
-    /// Allocates the stripes if necessary.
+    /// Allocates what versions need, before they are turned on for the first time.
     pub(super) fn make(&self) {
-        self.made();
+        self.groups.make(self.limit_bytes);
     }
 
-    fn all(&self) -> &[CachePadded<Stripe>] {
-        self.stripes.get().map_or(&[], |stripes| stripes)
-    }
-
-    /// Adds the image that a transaction is about to replace, unless the row's newest version is of the same
-    /// transaction. `writer` is a version with the transaction's status. Without one, the image gets the
-    /// status from `status`, and is returned. Adds nothing if `is_current`, called under the mutex of the
-    /// stripe, returns `false`. Drops versions of this row that no snapshot needs: a row has at most one
-    /// version more than snapshots are open.
+    /// Adds the image that a transaction is about to replace. `page` is the row's leaf. `writer` is a version
+    /// with the transaction's status. Without one, the image gets the status from `status`, and is returned.
+    /// Adds nothing if `is_current`, called under the mutex of the group, returns `false`. From time to time
+    /// drops versions of the changed rows that no snapshot needs. A row then has at most one version more
+    /// than snapshots are open.
     pub(crate) fn install<'b>(
         &self,
-        (tree, key): (TreeId, &[u8]),
+        (tree, key, page): (TreeId, &[u8], Option<PageId>),
         writer: Option<&Version>,
         status: impl FnOnce() -> Status,
-        is_current: impl FnOnce() -> bool,
+        is_current: impl Fn() -> bool,
         before: impl FnOnce() -> Image<'b>,
-        open: impl FnOnce() -> OpenSnapshots,
+        open: impl Fn() -> OpenSnapshots,
     ) -> Option<Version> {
-        // Allocated before the mutex is locked, so that other writers of the stripe do not wait for the
+        // Allocated before the mutex is locked, so that other writers of the group do not wait for the
         // allocation.
         let before = before();
         let owner = writer.map_or_else(|| Ok(status()), Err);
         let version = Version::new(key, cell_of(&before), owner);
         let made = writer.is_none().then(|| version.clone());
-        let stripe = self.stripe(tree, key);
-        let key = Key::new(key);
-        let mut rows = stripe.rows.lock();
-        let rows = &mut *rows;
-        if !is_current() {
-            return None;
-        }
-        let at = rows.sorted.find(tree, key);
-        let newest = rows.sorted.of_row_at(at, tree, key).last();
-        if newest.zip(writer).is_some_and(|(newest, writer)| newest.version().is_of_writer(writer)) {
-            return None;
-        }
-        let behind = if newest.is_some() { self.prune_row(stripe, rows, (at, tree, key), open) } else { at };
-        // Relaxed: ordered before the change of the page, and before the fence of the commit (VERSION-3).
-        if stripe.len.fetch_add(1, Relaxed) == 0 {
-            rows.open = 0; // Snapshots may have been closed since the stripe had versions.
-        }
-        self.count(rows, 1, version.memory() as i64);
-        rows.sorted.insert(behind, tree, version);
-        made
-    }
-
-    /// Drops versions of a row before another one is added, and returns the position after the row's
-    /// remaining versions. Versions between two changes with one timestamp are never needed. The open
-    /// snapshots are read only if more versions remain than snapshots were open at the last reading, because
-    /// that reads the cache lines of all openers.
-    fn prune_row(
-        &self,
-        stripe: &Stripe,
-        rows: &mut Rows,
-        (at, tree, key): ((usize, usize), TreeId, Key<'_>),
-        open: impl FnOnce() -> OpenSnapshots,
-    ) -> (usize, usize) {
-        let (left, behind) = self.retain_row(stripe, rows, (at, tree, key), |_, _| true);
-        if left <= rows.open {
-            return behind;
-        }
-        let open = open();
-        rows.open = open.timestamps.len();
-        // Searched again: the first step may have removed a block.
-        let at = rows.sorted.find(tree, key);
-        self.retain_row(stripe, rows, (at, tree, key), |from, until| open.need(from, until)).1
-    }
-
-    /// Drops the versions of a row that are not needed. Returns the number of remaining versions, and the
-    /// position after them.
-    fn retain_row(
-        &self,
-        stripe: &Stripe,
-        rows: &mut Rows,
-        (at, tree, key): ((usize, usize), TreeId, Key<'_>),
-        need: impl Fn(u64, u64) -> bool,
-    ) -> (usize, (usize, usize)) {
-        let (mut is_needed, mut left, mut dropped) = (needed(need), 0, Dropped::default());
-        let behind = rows.sorted.retain_row(at, tree, key, |version| match is_needed(version) {
-            true => {
-                left += 1;
-                true
+        let (key, memory, mut version) = (Key::new(key), version.memory() as i64, Some(version));
+        let mut is_large = false;
+        let is_added = self.groups.with_or_make(tree, key, page, &is_current, |rows| {
+            let Some(version) = version.take().filter(|_| is_current()) else { return false };
+            self.count(rows, 1, memory);
+            if rows.sorted.push(key, version) {
+                let dropped = rows.sorted.order_recent(&open);
+                self.uncount(rows, dropped);
+                is_large = self.groups.is_large(rows);
             }
-            false => dropped.note(version),
+            true
         });
-        self.uncount(stripe, rows, dropped);
-        (left, behind)
+        if is_large {
+            self.groups.divide(tree, key);
+        }
+        made.filter(|_| is_added == Some(true))
     }
 
-    /// Drops the newest version of a row if it belongs to `writer` (V6).
+    /// Drops the versions of a row that belong to `writer` (V6).
     #[cold]
     pub(crate) fn forget(&self, (tree, key): (TreeId, &[u8]), writer: &Version) {
-        let stripe = self.stripe(tree, key);
-        let mut rows = stripe.rows.lock();
-        let newest = rows.sorted.pop_newest(tree, Key::new(key), |newest| newest.is_of_writer(writer));
-        if let Some(newest) = newest {
-            let mut dropped = Dropped::default();
-            dropped.note(&newest);
-            self.uncount(stripe, &mut rows, dropped);
-        }
+        let key = Key::new(key);
+        let _found = self.groups.with(tree, key, None, |rows| {
+            let dropped = rows.sorted.remove(key, |version| version.writer() == writer.writer());
+            self.uncount(rows, dropped);
+        });
     }
 
     fn count(&self, rows: &mut Rows, versions: i64, bytes: i64) {
         rows.unreported.0 += versions;
         rows.unreported.1 += bytes;
-        // The unreported parts of all stripes together are at most 1/16 of the limit.
-        let most = (self.limit_bytes / 16) as i64 / self.all().len().max(1) as i64;
+        // The unreported parts of all groups together are about 1/16 of the limit, at most.
+        let most = (self.limit_bytes / 16) as i64 / self.groups.len().max(16) as i64;
         if rows.unreported.1.abs() >= most.min(MOST_UNREPORTED) {
-            let (versions, bytes) = std::mem::take(&mut rows.unreported);
-            // Relaxed: the totals are statistics, and the limit is checked again.
-            self.versions.fetch_add(versions, Relaxed);
-            self.bytes.fetch_add(bytes, Relaxed);
+            self.report(rows);
         }
     }
 
-    fn uncount(&self, stripe: &Stripe, rows: &mut Rows, dropped: Dropped) {
+    fn report(&self, rows: &mut Rows) {
+        let (versions, bytes) = std::mem::take(&mut rows.unreported);
+        // Relaxed: the totals are statistics, and the limit is checked again.
+        self.versions.fetch_add(versions, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    fn uncount(&self, rows: &mut Rows, dropped: Dropped) {
         if dropped.versions > 0 {
-            // Release: pairs with the Acquire of a reader that skips the stripe. If its snapshot needed one
-            // of these versions, the reader then finds that the snapshot is too old.
-            stripe.len.fetch_sub(dropped.versions, Release);
             self.count(rows, -(dropped.versions as i64), -dropped.bytes);
         }
     }
@@ -266,130 +172,116 @@ impl VersionStore {
         value: &[u8],
         open: &OpenSnapshots,
     ) -> bool {
-        let rows = self.stripe(tree, key).rows.lock();
-        let mut is_needed = needed(|from, until| open.need(from, until));
+        let key = Key::new(key);
+        let mut is_needed = needed(open);
         let has_value = |version: &Version| version.before().is_some_and(|before| before.value == value);
-        let mut of_row = rows.sorted.of_row(tree, Key::new(key)).map(Entry::version);
-        of_row.any(|version| is_needed(version) & has_value(version))
+        let found = self.groups.with(tree, key, None, |rows| {
+            let mut of_row = rows.sorted.of_row(key).map(Entry::version);
+            of_row.any(|version| is_needed(version) & has_value(version))
+        });
+        found == Some(true)
     }
 
     /// Returns `true` if there are versions of rows of this tree.
     pub(crate) fn has_any_of(&self, tree: TreeId) -> bool {
-        self.all().iter().any(|stripe| stripe.rows.lock().sorted.from(tree, Key::new(b"")).next().is_some())
+        self.groups.has_any_of(tree)
     }
 
     /// Drops all versions that no open snapshot needs.
     pub(crate) fn prune(&self, open: &OpenSnapshots) {
-        for stripe in self.all() {
-            // Relaxed: a stripe that is filled concurrently is pruned the next time.
-            if stripe.len.load(Relaxed) == 0 {
-                continue;
-            }
-            let mut rows = stripe.rows.lock();
-            rows.open = open.timestamps.len();
-            let need = |from, until| open.need(from, until);
-            let (mut is_needed, mut dropped) = (needed(need), Dropped::default());
-            let mut row = None::<(TreeId, Version)>;
-            rows.sorted.retain(|tree, version| {
-                let is_next = |row: &(TreeId, Version)| row.0 != tree || row.1.key() != version.key();
-                if row.as_ref().is_none_or(is_next) {
-                    (is_needed, row) = (needed(need), Some((tree, version.clone())));
-                }
-                is_needed(version) || dropped.note(version)
-            });
-            self.uncount(stripe, &mut rows, dropped);
-        }
+        self.groups.for_each(|rows| {
+            let dropped = rows.sorted.prune(open);
+            self.uncount(rows, dropped);
+        });
+        self.groups.remove_unused(|rows| self.report(rows));
+    }
+
+    /// Drops the versions that no snapshot needs of the rows that changed since the last time.
+    pub(crate) fn order_recent(&self, open: impl Fn() -> OpenSnapshots) {
+        self.groups.for_each(|rows| {
+            let dropped = rows.sorted.order_recent(&open);
+            self.uncount(rows, dropped);
+        });
     }
 
     /// Drops all versions.
     pub(crate) fn clear(&self) {
-        // Every stripe, even an empty one: a later writer reads the mode that the caller has set.
-        for stripe in self.all() {
-            let mut rows = stripe.rows.lock();
-            let mut dropped = Dropped::default();
-            rows.sorted.retain(|_, version| dropped.note(version));
-            self.uncount(stripe, &mut rows, dropped);
-        }
+        self.groups.clear(|rows| {
+            let dropped = rows.sorted.clear();
+            self.uncount(rows, dropped);
+            self.report(rows);
+        });
     }
 
-    /// Reads the row before a later change, if the row in the leaf is not visible to the snapshot.
+    /// Reads the row before a later change, if the row in the leaf is not visible to the snapshot. `page` is
+    /// the leaf.
     pub(crate) fn resolve<R>(
         &self,
-        tree: TreeId,
-        key: &[u8],
+        (tree, key, page): (TreeId, &[u8], Option<PageId>),
         timestamp: u64,
         read: impl FnOnce(Option<Cell<'_>>) -> R,
     ) -> Option<R> {
-        let stripe = self.stripe(tree, key);
-        // Acquire: pairs with the Release in `uncount`; the fence of the opener orders the rest (VERSION-3).
-        if stripe.len.load(Acquire) == 0 {
+        if self.groups.is_empty() {
             return None;
         }
-        let rows = stripe.rows.lock();
-        let of_row = rows.sorted.of_row(tree, Key::new(key));
-        resolve(of_row, timestamp, self.pushes).map(|entry| read(entry.version().before()))
+        let key = Key::new(key);
+        let found = self.groups.with(tree, key, page, |rows| {
+            let of_row = rows.sorted.of_row(key);
+            resolve(of_row, timestamp, self.pushes).map(|entry| read(entry.version().before()))
+        });
+        found.flatten()
     }
 
     /// Returns the rows of a range in which the snapshot differs from the leaf, in ascending order of keys.
+    /// `page` is the leaf.
     pub(crate) fn resolve_range(
         &self,
-        tree: TreeId,
-        from: &[u8],
-        to: Option<&[u8]>,
+        (tree, page): (TreeId, PageId),
+        (from, to): (&[u8], Option<&[u8]>),
         timestamp: u64,
+        open: impl Fn() -> OpenSnapshots,
     ) -> Vec<Entry> {
         let (mut found, from, to) = (Vec::new(), Key::new(from), to.map(Key::new));
-        for stripe in self.all() {
-            // Acquire: as in `resolve`.
-            if stripe.len.load(Acquire) == 0 {
-                continue;
-            }
-            let rows = stripe.rows.lock();
-            let is_inside = |entry: &&Entry| to.is_none_or(|to| entry.order(to).is_lt());
-            let mut of_range = rows.sorted.from(tree, from).take_while(is_inside).peekable();
-            while let Some(&first) = of_range.peek() {
-                let of_row =
-                    std::iter::from_fn(|| of_range.next_if(|entry| entry.order(first.key()).is_eq()));
-                found.extend(resolve(of_row, timestamp, self.pushes).cloned());
-            }
+        if self.groups.is_empty() {
+            return found;
         }
-        found.sort_unstable_by(|a, b| a.order(b.key()));
+        self.groups.for_range(tree, (from, to), page, |rows| {
+            let dropped = rows.sorted.order_recent(&open);
+            self.uncount(rows, dropped);
+            let of_rows = rows.sorted.of_range(from, to).chunk_by(|a, b| a.order_of_rows(b).is_eq());
+            found.extend(of_rows.filter_map(|row| resolve(row.iter(), timestamp, self.pushes)).cloned());
+        });
         found
     }
 
-    /// Returns the number of versions and their memory in bytes. Changes that stripes have not reported are
-    /// missing: at most 1/16 of the limit.
+    /// Returns the number of versions and their memory in bytes. Changes that groups have not reported are
+    /// missing: about 1/16 of the limit at most.
     pub(crate) fn size(&self) -> (u64, u64) {
         // Relaxed, both: statistics.
         (self.versions.load(Relaxed).max(0) as u64, self.bytes.load(Relaxed).max(0) as u64)
     }
 
     /// Returns the exact number of versions and their memory, including unreported changes. Locks each
-    /// stripe.
+    /// group.
     pub(crate) fn exact_size(&self) -> (u64, u64) {
         // Relaxed, both: as in `size`.
         let mut sum = (self.versions.load(Relaxed), self.bytes.load(Relaxed));
-        for stripe in self.all() {
-            let (versions, bytes) = stripe.rows.lock().unreported;
-            sum = (sum.0 + versions, sum.1 + bytes);
-        }
+        self.groups.for_each(|rows| sum = (sum.0 + rows.unreported.0, sum.1 + rows.unreported.1));
         (sum.0.max(0) as u64, sum.1.max(0) as u64)
     }
 }
 
 /// Number and memory of versions that are dropped together.
 #[derive(Debug, Default)]
-struct Dropped {
-    versions: usize,
+pub(super) struct Dropped {
+    pub(super) versions: usize,
     bytes: i64,
 }
 
 impl Dropped {
-    /// Counts a dropped version. Returns `false`, so that a filter of remaining versions can call it.
-    fn note(&mut self, version: &Version) -> bool {
+    pub(super) fn note(&mut self, version: &Version) {
         self.versions += 1;
         self.bytes += version.memory() as i64;
-        false
     }
 }
 

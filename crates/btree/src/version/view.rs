@@ -1,7 +1,7 @@
 //! Reads by snapshot: the rows of the leaf, corrected by versions.
 
-use azekura_base::Lsn;
 use azekura_base::sync::thread;
+use azekura_base::{Lsn, PageId};
 
 use super::sorted::Entry;
 use super::{SnapshotId, VersionPart, Versions};
@@ -62,18 +62,20 @@ impl<'a> View<'a> {
     }
 
     /// Replaces rows of `batch` by the rows that are visible to the snapshot. Copies only the replacements.
-    /// `batch` holds all rows of the range from `from` up to `to` (exclusive; `None`: the end). The caller
-    /// validates the leaf afterward (VERSION-2). Returns the last key of the batch if the rest of the range
-    /// has more rows than fit.
+    /// `batch` holds all rows of the leaf `page` in the range from `from` up to `to` (exclusive; `None`: the
+    /// end). The caller validates the leaf afterward (VERSION-2). Returns the last key of the batch if the
+    /// rest of the range has more rows than fit.
     pub(crate) fn correct(
         &self,
-        tree: Tree,
+        (tree, page): (Tree, PageId),
         from: &[u8],
         to: Option<&[u8]>,
         batch: &mut LeafBatch,
         is_ascending: bool,
     ) -> Option<Vec<u8>> {
-        let mut changed = self.versions.store.resolve_range(tree.id, from, to, self.timestamp);
+        let open = || self.versions.open_now();
+        let mut changed =
+            self.versions.store.resolve_range((tree.id, page), (from, to), self.timestamp, open);
         if self.versions.leaves_out(VersionPart::OuterRows) {
             let ends = (!batch.is_empty()).then(|| (batch.key(0), batch.key(batch.len() - 1)));
             let (least, greatest) = ends.map_or((&[][..], &[][..]), |(a, b)| (a.min(b), a.max(b)));
@@ -157,7 +159,8 @@ impl Tree {
             } else if view.is_empty(*self) {
                 flags = None;
             } else {
-                let before = view.versions.store.resolve(self.id, key, view.timestamp, |before| {
+                let page = Some(node.page().page_id());
+                let before = view.versions.store.resolve((self.id, key, page), view.timestamp, |before| {
                     out.clear();
                     before.map(|cell| {
                         out.extend_from_slice(cell.value);
@@ -176,7 +179,7 @@ impl Tree {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use azekura_base::{PageId, TreeId};
+    use azekura_base::TreeId;
 
     use super::*;
     use crate::node::Cell;
@@ -197,7 +200,7 @@ mod tests {
             let mut batch = LeafBatch::new();
             rows.into_iter().for_each(|key| batch.push_copy(key, 0, &[1; 100]));
             let of_leaf = batch.used_bytes();
-            let cut = view.correct(TREE, &from, to.as_deref(), &mut batch, is_ascending);
+            let cut = view.correct((TREE, PageId(7)), &from, to.as_deref(), &mut batch, is_ascending);
             assert!(batch.used_bytes() < of_leaf + MOST_BATCH_BYTES + 300);
             keys.extend((0..batch.len()).map(|i| batch.key(i).to_vec()));
             batches += 1;

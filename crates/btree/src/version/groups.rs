@@ -1,0 +1,383 @@
+//! Groups of rows with adjacent keys. One mutex protects the versions of a group.
+//!
+//! Each tree with versions is divided into ranges of keys, its groups. A group begins with all keys that no
+//! other group has, and is divided when it has many versions. So the rows of one leaf are in one group or in
+//! a few adjacent ones, whatever the leaves of the tree do, and no version moves when a leaf is split or
+//! merged. For each page a *hint* has the number of the group that was used last for it, so that most
+//! look-ups lock only this group.
+//!
+//! - **GROUP-1** The ranges of the groups of a tree are disjoint. The range of a group changes only while the
+//!   directory is locked exclusively, and under the mutex of the group. So a thread that has locked a group
+//!   that covers a key has all versions of the row.
+//! - **GROUP-2** If a thread finds no version of a row, and a transaction stores one later, then all that the
+//!   thread did before happens before the transaction's next steps. Both lock the directory or the same
+//!   group, or groups that follow from each other under these locks.
+//! - **GROUP-3** A group is never freed, only used again for another range. So a thread can lock the group of
+//!   any hint, and the range tells whether it is the right one.
+//!
+//! Order of locks: directory, group.
+
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::sync::OnceLock;
+
+use azekura_base::striped::stripe_count;
+use azekura_base::sync::atomic::{
+    AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+use azekura_base::sync::{Mutex, RwLock};
+use azekura_base::{CachePadded, PageId, TreeId};
+
+use super::sorted::{Key, Sorted};
+
+/// Number of versions beyond which a group is divided. With fewer groups, the rows of more leaves are in one
+/// group, so hints and scans find one group for a leaf.
+const MOST: usize = if cfg!(test) { 60 } else { 1024 };
+/// The same number while there are fewer groups than stripes of threads, so that few versions also spread
+/// over many mutexes.
+const FEW: usize = if cfg!(test) { 40 } else { 128 };
+/// Memory for versions per hint, in bytes. The default limit for versions is a quarter of the cache, so there
+/// is about one hint for a page of 16 KiB.
+const BYTES_PER_HINT: u64 = 4 << 10;
+/// Smallest and largest number of hints. A model has one.
+const HINTS: (u64, u64) = if cfg!(loom) { (1, 1) } else { (64, 1 << 18) };
+/// Number of groups that are allocated first: a power of two.
+const FIRST: u32 = if cfg!(loom) { 1 } else { 16 };
+/// Number of allocations of groups; each one doubles their number.
+const ALLOCATIONS: usize = 28;
+
+/// A range of keys of a tree.
+#[derive(Debug)]
+struct Range {
+    tree: TreeId,
+    lower: Box<[u8]>,
+    /// The first key after the range; `None` if the range includes all larger keys.
+    upper: Option<Box<[u8]>>,
+    /// The prefixes of the bounds: most comparisons need only these.
+    prefixes: (u64, u64),
+}
+
+impl Range {
+    fn new(tree: TreeId, lower: &[u8], upper: Option<&[u8]>) -> Self {
+        let prefixes = (Key::new(lower).prefix(), upper.map_or(u64::MAX, |upper| Key::new(upper).prefix()));
+        Self { tree, lower: lower.into(), upper: upper.map(Into::into), prefixes }
+    }
+
+    fn covers(&self, tree: TreeId, key: Key<'_>) -> bool {
+        let (prefix, (lower, upper)) = (key.prefix(), self.prefixes);
+        self.tree == tree
+            && (lower < prefix || lower == prefix && *self.lower <= *key.bytes())
+            && (prefix < upper || self.upper.as_ref().is_none_or(|upper| key.bytes() < &**upper))
+    }
+
+    /// Returns `true` if no key below `to` comes after the range.
+    fn reaches(&self, to: Option<Key<'_>>) -> bool {
+        self.upper.as_ref().is_none_or(|upper| to.is_some_and(|to| to.bytes() <= &**upper))
+    }
+}
+
+/// The versions of a group.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    /// `None` while the group is not in use.
+    range: Option<Range>,
+    pub(super) sorted: Sorted,
+    /// Changes of the number and the memory of versions that are not in the totals yet.
+    pub(super) unreported: (i64, i64),
+    /// `true` if the group had no version at the last sweep.
+    was_empty: bool,
+}
+
+impl Rows {
+    fn of(range: Range, sorted: Sorted) -> Self {
+        Self { range: Some(range), sorted, ..Self::default() }
+    }
+
+    fn covers(&self, tree: TreeId, key: Key<'_>) -> bool {
+        self.range.as_ref().is_some_and(|range| range.covers(tree, key))
+    }
+}
+
+type Group = Mutex<Rows>;
+
+/// The numbers of the groups of a tree, by their lower bounds.
+type OfTree = BTreeMap<Box<[u8]>, u32>;
+
+/// The groups in use.
+#[derive(Debug, Default)]
+struct Directory {
+    trees: BTreeMap<TreeId, OfTree>,
+    /// Numbers of groups that are not in use any more.
+    unused: Vec<u32>,
+    /// Number of groups that were ever in use.
+    made: u32,
+}
+
+impl Directory {
+    fn all(&self) -> impl Iterator<Item = u32> {
+        self.trees.values().flat_map(OfTree::values).copied()
+    }
+}
+
+/// All groups of a store.
+#[derive(Debug)]
+pub(super) struct Groups {
+    directory: RwLock<Directory>,
+    /// The groups by number; see [`place_of`]. Written with the directory locked exclusively.
+    groups: [OnceLock<Box<[CachePadded<Group>]>>; ALLOCATIONS],
+    /// The number of the group that was used last for a page, by page number. A hint may name any group
+    /// (GROUP-3).
+    hints: OnceLock<Box<[AtomicU32]>>,
+    /// Number of groups in use; with 0, no row has versions. Read without locks (VERSION-3).
+    len: AtomicUsize,
+}
+
+/// Returns the allocation of a group, and the group's index in it.
+fn place_of(number: u32) -> (usize, usize) {
+    let allocation = (number + FIRST).ilog2() - FIRST.ilog2();
+    (allocation as usize, (number + FIRST - (FIRST << allocation)) as usize)
+}
+
+/// Returns the last group that begins at the key or before it.
+fn covering(of_tree: &OfTree, key: &[u8]) -> Option<u32> {
+    of_tree.range::<[u8], _>((Unbounded, Included(key))).next_back().map(|(_, group)| *group)
+}
+
+impl Groups {
+    pub(super) fn new() -> Self {
+        Self {
+            directory: RwLock::default(),
+            groups: [const { OnceLock::new() }; ALLOCATIONS],
+            hints: OnceLock::new(),
+            len: AtomicUsize::new(0),
+        }
+    }
+
+    /// Allocates the hints for a store that may use `limit_bytes` for versions.
+    pub(super) fn make(&self, limit_bytes: u64) {
+        let count = (limit_bytes / BYTES_PER_HINT).clamp(HINTS.0, HINTS.1).next_power_of_two();
+        self.hints.get_or_init(|| (0..count).map(|_| AtomicU32::new(0)).collect());
+    }
+
+    fn hint(&self, page: Option<PageId>) -> Option<&AtomicU32> {
+        let hints = self.hints.get()?;
+        hints.get(page?.0 as usize & (hints.len() - 1))
+    }
+
+    /// Returns the group with a number, if it was ever in use.
+    fn group(&self, number: u32) -> Option<&Group> {
+        let (allocation, index) = place_of(number);
+        self.groups.get(allocation)?.get()?.get(index).map(|group| &**group)
+    }
+
+    /// Returns the group that a hint names.
+    fn hinted(&self, hint: Option<&AtomicU32>) -> Option<&Group> {
+        self.group(hint?.load(Relaxed)) // Relaxed: any number will do (GROUP-3)
+    }
+
+    fn listed(&self, number: u32) -> &Group {
+        self.group(number).expect("a listed group was made")
+    }
+
+    /// Puts a group into use, with the directory locked exclusively.
+    fn put(&self, directory: &mut Directory, rows: Rows) -> u32 {
+        let number = directory.unused.pop().unwrap_or_else(|| {
+            directory.made += 1;
+            directory.made - 1
+        });
+        let (allocation, index) = place_of(number);
+        let len = FIRST << allocation;
+        let groups =
+            self.groups[allocation].get_or_init(|| (0..len).map(|_| CachePadded::default()).collect());
+        *groups[index].lock() = rows;
+        // Relaxed: before the transaction's change and the fence of its commit (VERSION-3).
+        self.len.fetch_add(1, Relaxed);
+        number
+    }
+
+    /// Returns the number of groups.
+    pub(super) fn len(&self) -> usize {
+        self.len.load(Relaxed) // Relaxed: a statistic
+    }
+
+    /// Returns `true` if the group should be divided.
+    pub(super) fn is_large(&self, rows: &Rows) -> bool {
+        rows.sorted.len() > if self.len() < stripe_count() { FEW } else { MOST }
+    }
+
+    /// Returns `true` if no row has versions.
+    pub(super) fn is_empty(&self) -> bool {
+        // Acquire: pairs with the Release in `remove_unused` and `clear`. If a snapshot needed a version that
+        // was dropped, its reader then finds that the snapshot is too old. The fence of the opener orders the
+        // rest (VERSION-3).
+        self.len.load(Acquire) == 0
+    }
+
+    /// Calls `act` with the group of a row, locked; returns `None` if there is none. `page` is the
+    /// row's leaf.
+    pub(super) fn with<R>(
+        &self,
+        tree: TreeId,
+        key: Key<'_>,
+        page: Option<PageId>,
+        act: impl FnOnce(&mut Rows) -> R,
+    ) -> Option<R> {
+        let hint = self.hint(page);
+        if let Some(group) = self.hinted(hint) {
+            let mut rows = group.lock();
+            if rows.covers(tree, key) {
+                return Some(act(&mut rows));
+            }
+        }
+        let directory = self.directory.read();
+        let number = covering(directory.trees.get(&tree)?, key.bytes())?;
+        let mut rows = self.listed(number).lock();
+        if !rows.covers(tree, key) {
+            return None;
+        }
+        if let Some(hint) = hint {
+            hint.store(number, Relaxed); // Relaxed: as in `hinted`
+        }
+        Some(act(&mut rows))
+    }
+
+    /// Calls `act` as [`with`](Self::with) does. Makes a group if there is none, unless `is_current`, called
+    /// with the directory locked, returns `false`.
+    pub(super) fn with_or_make<R>(
+        &self,
+        tree: TreeId,
+        key: Key<'_>,
+        page: Option<PageId>,
+        is_current: impl Fn() -> bool,
+        mut act: impl FnMut(&mut Rows) -> R,
+    ) -> Option<R> {
+        loop {
+            if let Some(done) = self.with(tree, key, page, &mut act) {
+                return Some(done);
+            }
+            let mut directory = self.directory.write();
+            if !is_current() {
+                return None;
+            }
+            let of_tree = directory.trees.entry(tree).or_default();
+            let below = covering(of_tree, key.bytes()).map(|number| {
+                let rows = self.listed(number).lock();
+                rows.range.as_ref().and_then(|range| range.upper.clone())
+            });
+            let lower = match below {
+                Some(None) => continue, // Another thread has made the group.
+                Some(Some(upper)) if key.bytes() < &*upper => continue,
+                Some(Some(upper)) => upper,
+                None => Box::default(),
+            };
+            let above = of_tree.range::<[u8], _>((Excluded(key.bytes()), Unbounded)).next();
+            let range = Range::new(tree, &lower, above.map(|(lower, _)| &**lower));
+            let number = self.put(&mut directory, Rows::of(range, Sorted::default()));
+            directory.trees.entry(tree).or_default().insert(lower, number);
+        }
+    }
+
+    /// Calls `act` with each group that covers keys of a range, locked, in ascending order. `page` is the
+    /// leaf of the range.
+    pub(super) fn for_range(
+        &self,
+        tree: TreeId,
+        (from, to): (Key<'_>, Option<Key<'_>>),
+        page: PageId,
+        mut act: impl FnMut(&mut Rows),
+    ) {
+        let hint = self.hint(Some(page));
+        if let Some(group) = self.hinted(hint) {
+            let mut rows = group.lock();
+            if rows.covers(tree, from) && rows.range.as_ref().is_some_and(|range| range.reaches(to)) {
+                return act(&mut rows);
+            }
+        }
+        let directory = self.directory.read();
+        let Some(of_tree) = directory.trees.get(&tree) else { return };
+        if let Some(number) = covering(of_tree, from.bytes()) {
+            act(&mut self.listed(number).lock());
+            if let Some(hint) = hint {
+                hint.store(number, Relaxed); // Relaxed: as in `hinted`
+            }
+        }
+        let above = of_tree.range::<[u8], _>((Excluded(from.bytes()), Unbounded));
+        let is_below = |lower: &[u8]| to.is_none_or(|to| lower < to.bytes());
+        above
+            .take_while(|(lower, _)| is_below(lower))
+            .for_each(|(_, &number)| act(&mut self.listed(number).lock()));
+    }
+
+    /// Divides the group of a row if it is still large.
+    #[cold]
+    pub(super) fn divide(&self, tree: TreeId, key: Key<'_>) {
+        let mut directory = self.directory.write();
+        let Some(of_tree) = directory.trees.get(&tree) else { return };
+        let Some(number) = covering(of_tree, key.bytes()) else { return };
+        let mut rows = self.listed(number).lock();
+        let rows = &mut *rows;
+        if !rows.covers(tree, key) || !self.is_large(rows) {
+            return;
+        }
+        let Some(range) = &mut rows.range else { return };
+        let Some((at, upper)) = rows.sorted.split_off() else { return };
+        let above = Range::new(tree, &at, range.upper.as_deref());
+        *range = Range::new(tree, &range.lower, Some(&at));
+        let number = self.put(&mut directory, Rows::of(above, upper));
+        directory.trees.entry(tree).or_default().insert(at, number);
+    }
+
+    /// Returns `true` if there are versions of rows of this tree.
+    pub(super) fn has_any_of(&self, tree: TreeId) -> bool {
+        let directory = self.directory.read();
+        let has_any = |of_tree: &OfTree| of_tree.values().any(|&n| !self.listed(n).lock().sorted.is_empty());
+        directory.trees.get(&tree).is_some_and(has_any)
+    }
+
+    /// Calls `act` with each group, locked.
+    pub(super) fn for_each(&self, mut act: impl FnMut(&mut Rows)) {
+        let all: Vec<_> = self.directory.read().all().collect();
+        all.into_iter().for_each(|number| act(&mut self.listed(number).lock()));
+    }
+
+    /// Removes the groups that had no version at the last call either. Calls `removed` with each of them.
+    pub(super) fn remove_unused(&self, mut removed: impl FnMut(&mut Rows)) {
+        let mut directory = self.directory.write();
+        let Directory { trees, unused, .. } = &mut *directory;
+        let before = unused.len();
+        trees.retain(|_, of_tree| {
+            of_tree.retain(|_, &mut number| {
+                let mut rows = self.listed(number).lock();
+                let is_empty = rows.sorted.is_empty();
+                let is_unused = std::mem::replace(&mut rows.was_empty, is_empty) && is_empty;
+                if is_unused {
+                    removed(&mut rows);
+                    *rows = Rows::default();
+                    unused.push(number);
+                }
+                !is_unused
+            });
+            !of_tree.is_empty()
+        });
+        self.len.fetch_sub(unused.len() - before, Release); // Release: pairs with the Acquire in `is_empty`
+    }
+
+    /// Removes all groups. Calls `removed` with each of them.
+    pub(super) fn clear(&self, mut removed: impl FnMut(&mut Rows)) {
+        // Exclusively, also without groups: a thread that makes one later reads the mode that the caller has
+        // set.
+        let mut directory = self.directory.write();
+        let all: Vec<_> = directory.all().collect();
+        for &number in &all {
+            let mut rows = self.listed(number).lock();
+            removed(&mut rows);
+            *rows = Rows::default();
+        }
+        directory.trees.clear();
+        directory.unused.extend(&all);
+        self.len.fetch_sub(all.len(), Release); // Release: pairs with the Acquire in `is_empty`
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;
