@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use azekura_base::TreeId;
+use azekura_base::{PageId, TreeId};
 
 use super::row::memory_of;
 use super::store::{Image, cell_of, image_of};
-use super::{VersionPart, Versions, image_in};
+use super::{VersionPart, Versions, WriterVersions, image_in};
 use crate::descent::{Descent, Leaf, Seek};
 use crate::env::Env;
 use crate::error::TreeError;
@@ -33,11 +33,38 @@ impl Versions {
         // Cleared: trees noted before versions were turned off are obsolete.
         writer.hidden_trees.clear();
         undo.iter().for_each(|op| self.note_hidden_tree(&mut writer, &op));
+        let result = self.images_of(env, undo, &writer);
+        writer.kept_in = self.mode();
+        let result = result.map(|images| {
+            let is_complete = images.is_some();
+            for ((tree, key), (image, page)) in images.into_iter().flatten() {
+                // The caller of `open` holds `switching`, so the mode is constant. `images_of` has checked
+                // the limit.
+                let (status, open) = (|| self.new_status(), || self.open_now());
+                let row = (tree, key, page);
+                self.store.install(row, writer.status.as_ref(), status, || true, || image, open);
+            }
+            is_complete
+        });
+        if self.leaves_out(VersionPart::VisitedStatus) {
+            writer.status = None;
+        }
+        undo.writer = writer;
+        result
+    }
+
+    /// Returns the images that a transaction has replaced; `None` if they do not fit into the memory for
+    /// versions.
+    fn images_of<'u>(
+        &self,
+        env: &Env,
+        undo: &'u UndoLog,
+        writer: &WriterVersions,
+    ) -> Result<Option<Images<'u>>, TreeError> {
         // Newest first: the image before an entry's change is the state for the older entries.
-        let mut images: BTreeMap<(TreeId, Vec<u8>), Image<'_>> = BTreeMap::new();
+        let mut images = Images::new();
         let mut rows = Rows { env, leaf: None };
         let mut bytes = self.store.size().1;
-        let mut result = Ok(true);
         for op in (0..undo.len()).rev().filter_map(|i| undo.get(i)) {
             let (UndoOp::RemoveKey { tree, key }
             | UndoOp::PutBack { tree, key, .. }
@@ -48,57 +75,38 @@ impl Versions {
             if writer.hides(tree.id) {
                 continue;
             }
-            let image = match images.entry((tree.id, key.to_vec())) {
+            let (image, _) = match images.entry((tree.id, key)) {
                 Entry::Occupied(entry) => {
-                    bytes -= memory_of(key, cell_of(entry.get()));
+                    bytes -= memory_of(key, cell_of(&entry.get().0));
                     entry.into_mut()
                 }
                 // Only the image before a flip depends on the present row.
                 Entry::Vacant(entry) => match op {
-                    UndoOp::Flip { .. } => match rows.image(tree, key) {
-                        Ok(image) => entry.insert(image),
-                        Err(error) => {
-                            result = Err(error);
-                            break;
-                        }
-                    },
-                    _ => entry.insert(None),
+                    UndoOp::Flip { .. } => entry.insert(rows.image(tree, key)?),
+                    _ => entry.insert((None, None)),
                 },
             };
             match op {
                 UndoOp::RemoveKey { .. } => *image = None,
                 UndoOp::PutBack { cell, .. } => *image = image_of(cell),
                 UndoOp::Flip { at, diff, .. } => {
-                    let old =
-                        image.iter_mut().flat_map(|(_, value)| value.to_mut().iter_mut().skip(at.into()));
-                    old.zip(diff).for_each(|(byte, diff)| *byte ^= diff);
+                    // By slices, so that the processor flips many bytes at once.
+                    let old = image.as_mut().and_then(|(_, value)| value.to_mut().get_mut(at.into()..));
+                    old.unwrap_or_default().iter_mut().zip(diff).for_each(|(byte, diff)| *byte ^= diff);
                 }
                 _ => {}
             }
             bytes += memory_of(key, cell_of(image));
             if bytes > self.limit_bytes {
-                result = Ok(false);
-                break;
+                return Ok(None);
             }
         }
-        drop(rows);
-        writer.kept_in = self.mode();
-        if let Ok(true) = result {
-            for ((tree, key), image) in images {
-                // The caller of `open` holds `switching`, so the mode is constant. This function has checked
-                // the limit above.
-                let (status, open) = (|| self.new_status(), || self.open_now());
-                let row = (tree, &*key, None);
-                self.store.install(row, writer.status.as_ref(), status, || true, || image, open);
-            }
-        }
-        if self.leaves_out(VersionPart::VisitedStatus) {
-            writer.status = None;
-        }
-        undo.writer = writer;
-        result
+        Ok(Some(images))
     }
 }
+
+/// The images of rows, each with the row's leaf if it was read.
+type Images<'u> = BTreeMap<(TreeId, &'u [u8]), (Image<'u>, Option<PageId>)>;
 
 /// Reads rows from leaves. Adjacent rows of one leaf need one descent.
 struct Rows<'e> {
@@ -108,13 +116,14 @@ struct Rows<'e> {
 }
 
 impl Rows<'_> {
-    /// Returns the row of `key` from the leaf, with a large value as its reference.
-    fn image(&mut self, tree: Tree, key: &[u8]) -> Result<Image<'static>, TreeError> {
+    /// Returns the row of `key` from the leaf, with a large value as its reference, and the leaf.
+    fn image(&mut self, tree: Tree, key: &[u8]) -> Result<(Image<'static>, Option<PageId>), TreeError> {
+        let image_in = |leaf: &Leaf<'_>| (image_in(leaf.node(), key), Some(leaf.node().page().page_id()));
         if let Some((of, leaf)) = &self.leaf
             && *of == tree.id
             && leaf.node().covers(key)
         {
-            let image = image_in(leaf.node(), key);
+            let image = image_in(leaf);
             if leaf.is_valid() {
                 return Ok(image);
             }
@@ -123,7 +132,7 @@ impl Rows<'_> {
         let mut descent = Descent::new(self.env, tree);
         loop {
             let leaf = descent.leaf(Seek::Covering(key))?;
-            let image = image_in(leaf.node(), key);
+            let image = image_in(&leaf);
             if leaf.is_valid() {
                 self.leaf = Some((tree.id, leaf));
                 return Ok(image);
