@@ -2,8 +2,9 @@
 //!
 //! Programs lock through functions of their own and of their language's library, so all locks can have the
 //! same call site. Before one wait of sixteen, and the first of each thread, marks record the return
-//! addresses of the outer frames, the innermost first. A thread's first walk continues up to the function
-//! that the thread began with. A walk costs some microseconds, but only threads that are about to wait pay
+//! addresses of the outer frames, the innermost first. The waits are drawn at random, so that a thread that
+//! waits on two paths in turn shows both. A thread's first walk continues up to the function that the thread
+//! began with. A walk costs some microseconds, but only threads that are about to wait pay
 //! for it.
 //!
 //! With glibc 2.35 or later, the unwinder finds a program's tables without a lock (`_dl_find_object`). With
@@ -53,9 +54,19 @@ struct Walk {
 pub(crate) fn tell(thread: &mut Thread, from: usize, object: usize) {
     let waits = local().waits.get();
     local().waits.set(waits.wrapping_add(1));
-    if waits.is_multiple_of(ONE_OF) && IS_FREE_OF_LOCKS.load(Relaxed) {
+    if (waits == 0 || is_drawn(waits)) && IS_FREE_OF_LOCKS.load(Relaxed) {
         tell_now(thread, from, object, if waits == 0 { FIRST_LEVELS } else { LEVELS });
     }
+}
+
+/// Draws one of [`ONE_OF`] waits. The number of the wait is scrambled (MurmurHash3's finalizer), so that the
+/// distances between drawn waits have no period.
+fn is_drawn(wait: u32) -> bool {
+    let mut bits = wait ^ wait >> 16;
+    bits = bits.wrapping_mul(0x85eb_ca6b);
+    bits ^= bits >> 13;
+    bits = bits.wrapping_mul(0xc2b2_ae35);
+    (bits ^ bits >> 16).is_multiple_of(ONE_OF)
 }
 
 #[cold]
@@ -85,4 +96,22 @@ extern "C" fn step(context: *mut c_void, walk: *mut c_void) -> c_int {
     }
     walk.left -= 1;
     if walk.left == 0 { ENOUGH } else { GO_ON }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_on_two_paths_in_turn_are_drawn_alike() {
+        let drawn: Vec<u32> = (1..100_000).filter(|wait| is_drawn(*wait)).collect();
+        assert!(drawn.len().abs_diff(100_000 / 16) < 400, "{}", drawn.len());
+        for period in [2, 3, 4, 16] {
+            for turn in 0..period {
+                let of_path = drawn.iter().filter(|wait| *wait % period == turn).count();
+                let expected = drawn.len() / period as usize;
+                assert!(of_path.abs_diff(expected) * 5 < expected, "{turn} of {period}: {of_path}");
+            }
+        }
+    }
 }

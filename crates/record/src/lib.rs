@@ -36,6 +36,7 @@
 //! | `handoff` | locks with a separate object for each waiter |
 //! | `spins` | spin loops, by samples of the program counter |
 //! | `threads` | names the operation of a thread |
+//! | `stacks` | the call stacks of a sample of the waits |
 //! | `frames` | the frame of a stack to show: the first one of the program's own code |
 //! | [`mod@name`] | replaces the addresses of a trace by names |
 //! | [`error`] | the errors of a recording |
@@ -57,6 +58,7 @@ mod program;
 mod recorder;
 mod spins;
 mod spool;
+mod stacks;
 pub mod symbols;
 mod threads;
 

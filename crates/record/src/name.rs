@@ -7,6 +7,7 @@
 //! operation in the same way, with the address of a thread's first function. A thread is one operation, and
 //! most threads of a server outlive the recording, so open operations and waits end with the recording.
 
+use crate::stacks::Stacks;
 use crate::symbols::{Files, Symbols};
 use crate::{frames, threads};
 use crate::{handoff, locks, spins};
@@ -76,6 +77,7 @@ pub(crate) fn name_with(mut trace: Trace, files: &mut Files) -> Trace {
         objects.into_iter().map(|(object, name)| (object, sites.id(name))).collect();
     let end = trace.end.ticks;
     let single = woken_one_by_one(&trace.threads);
+    let mut stacks = Stacks::new(&symbols);
     for thread in &mut trace.threads {
         // A single waiter that is woken and waits again came second to another thread: it is no herd.
         let is_single =
@@ -84,7 +86,7 @@ pub(crate) fn name_with(mut trace: Trace, files: &mut Files) -> Trace {
         // Wake-ups are used as evidence only. (The kind of event, no ordering.)
         thread.events.retain(|event| event.kind != EventKind::Release || event.flags & WOKE == 0);
         let is_object = |event: &Event| calls.get(&event.site).is_some_and(Called::is_object);
-        thread.events.retain(|event| event.kind != EventKind::Mark || !calls.contains_key(&event.site));
+        stacks.replace_marks(thread, &calls);
         decide(thread, &calls, &kinds);
         for event in &mut thread.events {
             let object = if is_object(event) { named.get(&event.object) } else { None };
@@ -92,6 +94,7 @@ pub(crate) fn name_with(mut trace: Trace, files: &mut Files) -> Trace {
         }
         close(thread, end);
     }
+    stacks.add_to(&mut trace);
     spins::find(&mut trace, &symbols, &mut sites);
     let used: HashSet<u32> = trace
         .threads

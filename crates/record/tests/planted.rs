@@ -28,6 +28,8 @@ mod calls;
 mod collection;
 #[path = "planted/harm.rs"]
 mod harm;
+#[path = "planted/paths.rs"]
+mod paths;
 #[path = "planted/signals.rs"]
 mod signals;
 

@@ -63,7 +63,10 @@ fn trace() -> Trace {
         switches: Switches::NotAsked,
         samples: Vec::new(),
         unrecorded_threads: 0,
+        frames: std::collections::BTreeMap::new(),
+        stacks: std::collections::BTreeMap::new(),
         ending: Ending::Complete,
+        damage: None,
     }
 }
 

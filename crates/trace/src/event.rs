@@ -11,6 +11,7 @@
 //! | `Anchor` | CPU time of the thread, ns | – |
 //! | `Mark` | value given by the program | – |
 //! | `Lost` | number of events lost just before this one | – |
+//! | `Stack` | – | stack of the thread's next `WaitBegin` |
 //!
 //! Short operations are sampled (see `live/stride.rs`): an `Enter` then represents the number of executions
 //! in its flags, and an [`UNTIMED`] `Enter` represents none. Waits inside are recorded in all executions.
@@ -45,6 +46,8 @@ pub enum EventKind {
     /// An operation without inner events, recorded at its end. Only in rings; in files it is an `Enter` and
     /// an `Exit`.
     Ran = 10,
+    /// The stack of the thread's next wait. Only in files: recorders record the frames as marks.
+    Stack = 11,
 }
 
 impl EventKind {
@@ -62,6 +65,7 @@ impl EventKind {
             8 => Self::Mark,
             9 => Self::Lost,
             10 => Self::Ran,
+            11 => Self::Stack,
             _ => return None,
         })
     }
@@ -87,6 +91,9 @@ pub const UNWOKEN: u8 = 16;
 /// recorded separately.
 pub const WOKE: u8 = 32;
 
+/// Flag of a `Lost` event that a reader inserts for the events in a damaged part of the file.
+pub const DAMAGED: u8 = 64;
+
 /// One event of one thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
@@ -94,7 +101,7 @@ pub struct Event {
     pub ticks: u64,
     /// Kind of the event.
     pub kind: EventKind,
-    /// [`SWITCHED`], [`SAMPLED`], [`SHARED`], [`WAITED`], [`UNWOKEN`], [`WOKE`]; see also
+    /// [`SWITCHED`], [`SAMPLED`], [`SHARED`], [`WAITED`], [`UNWOKEN`], [`WOKE`], [`DAMAGED`]; see also
     /// [`Event::stands_for`].
     pub flags: u8,
     /// The innermost operation of the thread (for `Enter` and `Exit`: the operation itself); 0 for none.

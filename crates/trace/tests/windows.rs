@@ -5,8 +5,9 @@ mod common;
 
 use azekura_trace::WaitKind;
 use azekura_trace::analyze::{Analysis, AnalyzeOptions, OperationRow, Verdict};
-use azekura_trace::event::Event;
-use azekura_trace::file::{ClockSample, Encoder, Outline, ThreadInfo, Trace};
+use azekura_trace::event::{Event, EventKind};
+use azekura_trace::file::{ClockSample, CpuSource, Encoder, Outline, ThreadInfo, Trace};
+use azekura_trace::report::{ReportOptions, report};
 use common::simulator::Duration::Exponential;
 use common::simulator::Step::{Compute, Device, Enter, Exit, Lock, Unlock, WaitBegin, WaitEnd};
 use common::simulator::{Machine, Mode};
@@ -131,7 +132,39 @@ fn a_short_file_is_one_window_and_the_same_to_the_byte() {
 fn rewritten_events_are_in_order_of_time() {
     let trace = recorded();
     let bytes = trace.to_bytes();
-    let outline = Outline::from_bytes(bytes.clone()).expect("just written");
-    assert!(outline.is_in_order());
     assert_eq!(Trace::from_bytes(&bytes).expect("just written"), trace);
+}
+
+#[test]
+fn an_operation_around_damaged_events_counts_before_and_after_them() {
+    let mut encoder = Encoder::new();
+    encoder.session(&recorded().session);
+    encoder.clock(&ClockSample { ticks: 1, monotonic_ns: 1, process_cpu_ns: 0 });
+    encoder.operations([(1, "thread", "", 0), (2, "step", "", 0)]);
+    let (name, cpu) = ("worker".to_owned(), CpuSource::None);
+    encoder.thread(&ThreadInfo { tag: 1, os_id: 1, name, cpu });
+    let at = |ticks: u64, kind, operation| Event { operation, ..Event::new(ticks, kind) };
+    let step = |from: u64| [at(from, EventKind::Enter, 2), at(from + 10_000_000, EventKind::Exit, 2)];
+    encoder.events(1, 0, &[at(10_000_000, EventKind::Enter, 1)]);
+    encoder.events(1, 0, &step(20_000_000));
+    let damaged = encoder.as_bytes().len();
+    encoder.events(1, 0, &step(40_000_000));
+    encoder.events(1, 0, &step(60_000_000));
+    encoder.events(1, 0, &[at(90_000_000, EventKind::Exit, 1)]);
+    encoder.clock(&ClockSample { ticks: 100_000_000, monotonic_ns: 100_000_000, process_cpu_ns: 0 });
+    encoder.end(0);
+    let mut bytes = encoder.into_bytes();
+    bytes[damaged + 20] ^= 1;
+    let trace = Trace::from_bytes(&bytes).expect("read");
+    let analysis = Analysis::new(&trace, &AnalyzeOptions::default()).expect("an operation");
+    let row = |name: &str| analysis.operations.iter().find(|row| row.name == name).expect("a row").clone();
+    assert_eq!((row("step").executions, row("step").elapsed_ns), (2, 20_000_000));
+    // From 10 to 30 ms, and from 60 to 90 ms.
+    assert_eq!((row("thread").executions, row("thread").elapsed_ns), (2, 50_000_000));
+    let damage = analysis.recorded.damage.clone().expect("reported");
+    assert_eq!((damage.events, damage.from_ns, damage.to_ns), (2, 19_999_999, 59_999_999));
+    let mut text = Vec::new();
+    report(&trace, &ReportOptions::default(), &mut text).expect("a report");
+    let text = String::from_utf8(text).expect("text");
+    assert!(text.contains("2 events are missing, recorded between 0.020 s and 0.060 s"), "{text}");
 }

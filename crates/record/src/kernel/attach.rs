@@ -186,7 +186,10 @@ impl TraceBuilder<'_> {
             switches: Switches::Recorded { lost: seen.lost },
             samples: Vec::new(),
             unrecorded_threads: 0,
+            frames: BTreeMap::new(),
+            stacks: BTreeMap::new(),
             ending: Ending::Complete,
+            damage: None,
         };
         add_off(&mut trace, &seen.off);
         trace
@@ -291,6 +294,9 @@ impl TraceBuilder<'_> {
 /// Site numbers by futex word.
 type Locks = HashMap<u64, Vec<u32>>;
 
+/// Largest number of return addresses of a wait.
+const CALLERS: usize = 12;
+
 /// Distinguishes return addresses from other words of a stack.
 struct Callers<'m> {
     /// Code by its address in memory.
@@ -309,10 +315,10 @@ impl<'m> Callers<'m> {
         Self { code: modules.iter().filter(|m| m.is_code).filter_map(read).collect(), modules }
     }
 
-    /// Returns the nearest return addresses, at most four.
+    /// Returns the nearest return addresses. The kernel does not unwind, so some may be stale words.
     fn of(&self, begun: &Begun) -> Vec<u64> {
         debug_assert!(self.modules.len() >= self.code.len());
-        begun.stack.iter().copied().filter(|address| self.is_behind_a_call(*address)).take(4).collect()
+        begun.stack.iter().copied().filter(|address| self.is_behind_a_call(*address)).take(CALLERS).collect()
     }
 
     fn is_behind_a_call(&self, address: u64) -> bool {

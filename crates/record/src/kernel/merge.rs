@@ -258,7 +258,10 @@ mod tests {
             switches: Switches::NotAsked,
             samples: Vec::new(),
             unrecorded_threads: 0,
+            frames: BTreeMap::new(),
+            stacks: BTreeMap::new(),
             ending: Ending::Complete,
+            damage: None,
         }
     }
 

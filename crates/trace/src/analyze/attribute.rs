@@ -171,6 +171,8 @@ pub(crate) struct WaitSums {
     pub(crate) longest: u64,
     /// Net time per slice.
     pub(crate) slices: Vec<u64>,
+    /// Count and net time of the waits with a recorded stack, by stack.
+    pub(crate) stacks: BTreeMap<u32, (u64, u64)>,
 }
 
 /// The times of all threads, by operation and site.
@@ -488,6 +490,10 @@ impl WaitSums {
         self.cpu += net.cpu;
         self.longest = self.longest.max(end - wait.begin);
         slices.spread((wait.begin, end), covered, net.ns, &mut self.slices);
+        if wait.stack != 0 {
+            let (count, ns) = self.stacks.entry(wait.stack).or_default();
+            (*count, *ns) = (*count + 1, *ns + net.ns);
+        }
     }
 
     fn merge(&mut self, more: &Self) {
@@ -502,6 +508,10 @@ impl WaitSums {
         self.cpu += more.cpu;
         self.longest = self.longest.max(more.longest);
         self.slices.iter_mut().zip(&more.slices).for_each(|(slice, more)| *slice += more);
+        for (stack, more) in &more.stacks {
+            let (count, ns) = self.stacks.entry(*stack).or_default();
+            (*count, *ns) = (*count + more.0, *ns + more.1);
+        }
     }
 }
 

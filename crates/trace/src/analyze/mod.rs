@@ -7,6 +7,7 @@
 //! | operations, waits and holds from events | `pair` |
 //! | time by operation and by site | `attribute` |
 //! | holders that threads waited for | `blame` |
+//! | call stacks of waits | `call_paths` |
 //! | CPU time in spin loops | `spins` |
 //! | lock instances as queues, and throughput ceilings | `stations` |
 //! | throughput without a lock | `what_if` |
@@ -19,6 +20,7 @@
 mod attribute;
 mod blame;
 mod bounded;
+mod call_paths;
 mod cpu_curve;
 mod fold;
 mod nearby;
@@ -33,9 +35,10 @@ pub mod timeline;
 pub mod verdict;
 mod what_if;
 
+pub use call_paths::StackRow;
 pub use rows::{
-    BlameRow, InstanceRow, LockRow, OpenRow, OperationRow, Preemption, Recorded, SiteRow, Slowdown, WaitRow,
-    WhatIfRows,
+    BlameRow, DamageRow, InstanceRow, LockRow, OpenRow, OperationRow, Preemption, Recorded, SiteRow,
+    Slowdown, WaitRow, WhatIfRows,
 };
 pub use spins::SpinRow;
 pub use verdict::Verdict;
@@ -140,8 +143,7 @@ impl Analysis {
     /// very many lock instances, and quantiles of very many executions, are approximate, and the holder of a
     /// lock is unknown beyond the border of a window.
     ///
-    /// Needs some hundred bytes for each event of a window, and reads the file twice. (A file of format
-    /// version 1 is read as a whole, because its events are not in order of time.)
+    /// Needs some hundred bytes for each event of a window, and reads the file twice.
     ///
     /// # Errors
     ///
@@ -152,7 +154,7 @@ impl Analysis {
         options: &AnalyzeOptions,
     ) -> Result<Result<Self, AnalyzeError>, ReadError> {
         let outline = Outline::read(path.as_ref())?;
-        if !outline.is_in_order() || outline.events() <= window_events as u64 {
+        if outline.events() <= window_events as u64 {
             return Ok(Self::new(&outline.read_trace()?, options));
         }
         Self::of_windows(&outline, window_events, options)
@@ -264,6 +266,16 @@ impl Work<'_> {
                 Ending::Complete => None,
                 Ending::CutShort { offset } => Some(offset),
             },
+            damage: trace.damage.map(|damage| DamageRow {
+                offset: damage.offset,
+                parts: damage.parts,
+                bytes: damage.bytes,
+                events: damage.events,
+                is_exact: damage.is_exact,
+                from_ns: self.calibration.ns(damage.between.0),
+                to_ns: self.calibration.ns(damage.between.1),
+            }),
+            stacks_are_guesses: trace.session.cpu == CpuSource::Switches && !trace.stacks.is_empty(),
             clock: match trace.session.time {
                 TimeSource::Tsc => "time-stamp counter",
                 TimeSource::Monotonic => "CLOCK_MONOTONIC",
@@ -398,6 +410,14 @@ impl<'t> Names<'t> {
             Some(n) if !n.file.is_empty() => format!("{} ({})", n.name, short(&n.file)),
             Some(n) => n.name.clone(),
             None => format!("site {id}"),
+        }
+    }
+
+    /// Returns the label of a frame of a stack: function and line.
+    pub(crate) fn frame(name: &Name) -> String {
+        match name.line {
+            0 => name.name.clone(),
+            line => format!("{} ({}:{line})", name.name, short(&name.file)),
         }
     }
 

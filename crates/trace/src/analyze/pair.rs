@@ -10,7 +10,7 @@
 use super::cpu_curve::{CpuCarried, CpuCurve};
 use super::off_curve::OffCurve;
 use crate::WaitKind;
-use crate::event::{Event, EventKind, SHARED, UNWOKEN};
+use crate::event::{DAMAGED, Event, EventKind, SHARED, UNWOKEN};
 use crate::file::{Calibration, ThreadTrace};
 
 /// One execution of an operation.
@@ -49,6 +49,8 @@ pub(crate) struct WaitSpan {
     pub(crate) is_woken: bool,
     /// Time and CPU time of the inner waits that ended in earlier windows.
     pub(crate) inside: (u64, u64),
+    /// The wait's stack; 0 if it was not recorded.
+    pub(crate) stack: u32,
 }
 
 /// One recorded hold.
@@ -117,11 +119,22 @@ pub(crate) struct Carried {
     ops: Vec<(OpSpan, u64)>,
     /// Open waits, each with the CPU time at its beginning.
     waits: Vec<(WaitSpan, u64)>,
-    lost_yet: bool,
+    gaps: Gaps,
     /// Time of the last event.
     last: u64,
     has_begun: bool,
     cpu: CpuCarried,
+}
+
+/// The effects of earlier events on the next ones.
+#[derive(Debug, Clone, Copy, Default)]
+struct Gaps {
+    /// Events were lost.
+    lost_yet: bool,
+    /// The outermost operation continues after missing events, in which it may have ended.
+    may_have_ended: bool,
+    /// The stack of the next wait, or 0.
+    stack: u32,
 }
 
 /// Pairs one thread's events of a window. `is_last` means that no other window follows.
@@ -137,8 +150,13 @@ pub(crate) fn pair(
     let mut last = carried.last;
     for (i, event) in events.iter().enumerate() {
         // A thread's clock never decreases; two events of one nanosecond keep their order.
+        let before = last;
         last = calibration.ns(event.ticks).max(last);
-        pairing.take(i, event, last, calibration);
+        if event.kind == EventKind::Lost {
+            pairing.lost(i, event.flags & DAMAGED != 0, (before, last));
+        } else {
+            pairing.take(i, event, last, calibration);
+        }
     }
     let first = events.first().map_or(carried.last, |e| calibration.ns(e.ticks));
     pairing.spans.first = if carried.has_begun { carried.last } else { first };
@@ -158,7 +176,7 @@ struct Pairing {
     ops: Vec<(u32, u64)>,
     /// Open waits: index into `spans.waits`, and the CPU time at their beginning.
     waits: Vec<(u32, u64)>,
-    lost_yet: bool,
+    gaps: Gaps,
 }
 
 impl Pairing {
@@ -177,7 +195,7 @@ impl Pairing {
         if let Some((index, _)) = ops.last() {
             spans.op_changes.push((carried.last, spans.ops[*index as usize].operation));
         }
-        Self { spans, ops, waits, lost_yet: carried.lost_yet }
+        Self { spans, ops, waits, gaps: carried.gaps }
     }
 
     /// Moves open spans into the next window.
@@ -206,7 +224,7 @@ impl Pairing {
                 *inside = (inside.0 + (end - inner.begin), inside.1 + inner.cpu);
             }
         }
-        carried.lost_yet = self.lost_yet;
+        carried.gaps = self.gaps;
     }
 }
 
@@ -220,13 +238,22 @@ impl Pairing {
             EventKind::WaitEnd => self.end_wait(event, ns, cpu),
             EventKind::Hold => self.hold(event, ns, calibration.span_ns(event.argument)),
             EventKind::Release => self.hold(event, ns, 0),
-            EventKind::Lost => self.lost(ns),
-            EventKind::Anchor | EventKind::Mark | EventKind::Ran => {}
+            EventKind::Stack => self.gaps.stack = event.argument as u32,
+            EventKind::Anchor | EventKind::Mark | EventKind::Ran | EventKind::Lost => {}
         }
     }
 
     fn enter(&mut self, event: &Event, ns: u64, cpu: u64) {
         let (operation, weight) = (event.operation, event.executions());
+        if let [(outermost, _)] = self.ops[..]
+            && std::mem::take(&mut self.gaps.may_have_ended)
+            && self.spans.ops[outermost as usize].operation == operation
+        {
+            // It ended among the missing events.
+            let span = &mut self.spans.ops[outermost as usize];
+            (span.end, span.weight) = (Some(span.begin), 0);
+            self.ops.clear();
+        }
         let parent = self.ops.last().map(|o| o.0);
         self.ops.push((self.spans.ops.len() as u32, cpu));
         self.spans.ops.push(OpSpan { operation, parent, begin: ns, end: None, cpu: 0, weight });
@@ -238,7 +265,7 @@ impl Pairing {
         let Some(depth) = self.ops.iter().rposition(|o| spans.ops[o.0 as usize].operation == operation)
         else {
             // The span began before the recording, or its begin was lost.
-            spans.unmatched += u64::from(self.lost_yet);
+            spans.unmatched += u64::from(self.gaps.lost_yet);
             return;
         };
         spans.unmatched += (self.ops.len() - depth - 1) as u64;
@@ -254,6 +281,7 @@ impl Pairing {
             !is_inside
         });
         self.ops.truncate(depth);
+        self.gaps.may_have_ended &= depth > 0;
         let span = &mut spans.ops[index as usize];
         (span.end, span.cpu) = (Some(ns), cpu - cpu_before);
         let outer = self.ops.last().map_or(0, |o| spans.ops[o.0 as usize].operation);
@@ -274,6 +302,7 @@ impl Pairing {
             cpu: 0,
             is_woken: true,
             inside: (0, 0),
+            stack: std::mem::take(&mut self.gaps.stack),
         };
         self.waits.push((self.spans.waits.len() as u32, cpu));
         self.spans.waits.push(span);
@@ -285,7 +314,7 @@ impl Pairing {
             (span.site, span.object) == (event.site, event.object)
         };
         let Some(depth) = self.waits.iter().rposition(is_it) else {
-            self.spans.unmatched += u64::from(self.lost_yet);
+            self.spans.unmatched += u64::from(self.gaps.lost_yet);
             return;
         };
         // The guard of an outer wait may be dropped first; the inner wait then continues.
@@ -307,12 +336,27 @@ impl Pairing {
         });
     }
 
-    fn lost(&mut self, ns: u64) {
-        self.lost_yet = true;
+    /// Drops the open spans at the `i`-th event, before which events are missing between two times. If they
+    /// were in a damaged part of the file, the outermost operation ends before them, and begins again after
+    /// them: a thread of a recorded program is one operation.
+    fn lost(&mut self, i: usize, is_damaged: bool, (before, after): (u64, u64)) {
+        let outermost = self.ops.first().copied().filter(|_| is_damaged);
+        self.gaps = Gaps { lost_yet: true, may_have_ended: outermost.is_some(), stack: 0 };
         self.spans.unmatched += (self.ops.len() + self.waits.len()) as u64;
         self.ops.clear();
         self.waits.clear();
-        self.spans.op_changes.push((ns, 0));
+        self.spans.op_changes.push((after, 0));
+        if let Some((index, cpu_before)) = outermost {
+            self.spans.unmatched -= 1;
+            let cpu = self.spans.cpu.at_event(i.saturating_sub(1)).max(cpu_before);
+            let span = &mut self.spans.ops[index as usize];
+            (span.end, span.cpu) = (Some(before), cpu - cpu_before);
+            let again = Event { operation: span.operation, ..Event::new(0, EventKind::Enter) };
+            let cpu = self.spans.cpu.at_event(i).max(cpu);
+            self.gaps.may_have_ended = false; // until it has begun again
+            self.enter(&again, after, cpu);
+            self.gaps.may_have_ended = true;
+        }
     }
 
     fn finish(mut self) -> ThreadSpans {

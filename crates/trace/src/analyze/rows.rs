@@ -3,6 +3,7 @@
 use super::Work;
 use super::attribute::{OperationSums, Sums};
 use super::blame::{BlameSums, Holder};
+use super::call_paths::StackRow;
 use super::pair::OpenSpan;
 use super::what_if::{Limit, Setting, what_if};
 use crate::WaitKind;
@@ -37,6 +38,11 @@ pub struct Recorded {
     pub unmatched: u64,
     /// Offset of the last complete block's end, if the writer did not finish the file.
     pub cut_short_at: Option<u64>,
+    /// The parts of the file that could not be read; `None` if there are none.
+    pub damage: Option<DamageRow>,
+    /// `true` if stacks are the words of the waiters' memory that look like return addresses, as in a recording
+    /// of a running process: frames may be missing or false.
+    pub stacks_are_guesses: bool,
     /// The clock (hazard T3).
     pub clock: &'static str,
     /// Number of threads with CPU time by restartable sequences.
@@ -65,6 +71,25 @@ pub struct Recorded {
     pub own_cost_ns: u64,
     /// `own_cost_ns` as a fraction of the process's CPU time.
     pub own_cost_of_cpu: Option<f64>,
+}
+
+/// The damaged parts of a trace file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DamageRow {
+    /// Offset of the first damaged part.
+    pub offset: u64,
+    /// Number of damaged parts.
+    pub parts: u64,
+    /// Number of bytes in them.
+    pub bytes: u64,
+    /// Number of events in them.
+    pub events: u64,
+    /// `true` if `events` is exact, `false` if there may be more.
+    pub is_exact: bool,
+    /// Time before these events, since the start of the recording.
+    pub from_ns: u64,
+    /// Time after these events.
+    pub to_ns: u64,
 }
 
 /// Source of the distinction between preempted and blocked time: the kernel's records of context switches.
@@ -173,6 +198,8 @@ pub struct WaitRow {
     pub longest_ns: u64,
     /// Net wait per execution of the operation.
     pub per_execution_ns: f64,
+    /// Call stacks of a sample of the waits, in descending order of time.
+    pub stacks: Vec<StackRow>,
     #[serde(skip)]
     pub(crate) slices: Vec<u64>,
 }
@@ -207,6 +234,8 @@ pub struct SiteRow {
     pub instances: u64,
     /// The instances with the longest waits.
     pub worst: Vec<InstanceRow>,
+    /// Call stacks of a sample of the waits, in descending order of time.
+    pub stacks: Vec<StackRow>,
 }
 
 /// One instance of a site.
@@ -359,6 +388,7 @@ impl Work<'_> {
                     cpu_ns: known.then_some(waits.cpu),
                     longest_ns: waits.longest,
                     per_execution_ns: waits.net as f64 / executions.max(1) as f64,
+                    stacks: self.stack_rows(&waits.stacks),
                     slices: waits.slices.clone(),
                 }
             })
@@ -393,6 +423,7 @@ impl Work<'_> {
                     longest_ns: waits.longest,
                     instances,
                     worst,
+                    stacks: self.stack_rows(&waits.stacks),
                 }
             })
             .collect();

@@ -417,6 +417,7 @@ mod tests {
             shared: false,
         };
         let wait = |begin, end| WaitSpan {
+            stack: 0,
             site: LOG,
             object: 0,
             kind: WaitKind::Latch,

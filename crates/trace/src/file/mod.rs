@@ -11,7 +11,7 @@
 //! | 1 session | [`SessionInfo`]; the first block, once |
 //! | 2 sites, 3 operations | id, name, file, line of each newly recorded name |
 //! | 4 thread | [`ThreadTrace`] without its events; before the thread's first events |
-//! | 5 events | a thread's tag, its losses so far, and delta-coded events (about ten bytes each) |
+//! | 5 events | a thread's tag, its losses and its events so far, and delta-coded events (about ten bytes each) |
 //! | 6 clock | [`ClockSample`]; one at the start, one with each drain, one at the end |
 //! | 7 end | number of all events and losses; the last block |
 //! | 8 modules | [`Module`]s; each such block replaces the previous one |
@@ -21,20 +21,26 @@
 //! | 12 samples | [`CpuSample`]s of all threads |
 //! | 13 unrecorded | number of threads without a recording; at most once |
 //! | 14 quota | [`CpuQuota`]; at most once |
+//! | 15 frames | id, name, file, line of each frame of a stack |
+//! | 16 stacks | id, number of frames, ids of the frames, the innermost first |
 //!
-//! From version 2 on, events are in *rounds*: in a round each thread has at most one block of events. Events
-//! of a later round happened later, except those that a thread wrote while the other rings were drained. So a
-//! file can be read window by window.
+//! Events are in *rounds*: in a round each thread has at most one block of events. Events of a later round
+//! happened later, except those that a thread wrote while the other rings were drained. So a file can be read
+//! window by window.
 //!
 //! Integers in payloads are LEB128 ([`azekura_base::varint`]), those of heads little endian. There is no
 //! index: the file of a killed writer is read up to its last whole block, and [`Ending::CutShort`] says so.
-//! Blocks of unknown kind are skipped. All other deviations are a typed [`ReadError`](crate::ReadError).
+//! Blocks of unknown kind are skipped. So are damaged blocks after the first clock sample ([`Damage`]). All
+//! other deviations are a typed [`ReadError`](crate::ReadError).
 
+mod blocks;
 mod codec;
+mod damage;
 mod outline;
 mod read;
 mod write;
 
+pub use damage::Damage;
 pub use outline::{Outline, Windows};
 pub use write::{Encoder, ThreadInfo};
 
@@ -42,11 +48,9 @@ use crate::event::Event;
 use std::collections::BTreeMap;
 
 const MAGIC: &[u8; 8] = b"AZKTRACE";
-/// Version of the format. Since version 2 an `Enter` may represent several executions, or none, and events
-/// are in rounds.
-const VERSION: u32 = 2;
-/// The oldest version that is still read; its blocks have the same meaning in the current version.
-const OLDEST_VERSION: u32 = 1;
+/// Version of the format. Version 3 added stacks, and the number of a thread's earlier events to each block of
+/// events. Earlier versions are refused.
+const VERSION: u32 = 3;
 
 /// Kinds of blocks.
 mod block {
@@ -64,6 +68,8 @@ mod block {
     pub(super) const SAMPLES: u8 = 12;
     pub(super) const UNRECORDED: u8 = 13;
     pub(super) const QUOTA: u8 = 14;
+    pub(super) const FRAMES: u8 = 15;
+    pub(super) const STACKS: u8 = 16;
     /// Bytes before a block's payload.
     pub(super) const HEAD: usize = 12;
 
@@ -140,7 +146,7 @@ pub struct SessionInfo {
 }
 
 /// A site's or operation's name and the line that created it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name {
     /// The name in the program.
     pub name: String,
@@ -276,8 +282,14 @@ pub struct Trace {
     pub switches: Switches,
     /// Samples of the program counter, by thread; empty if there are none.
     pub samples: Vec<CpuSample>,
+    /// Frames of stacks, by id.
+    pub frames: BTreeMap<u32, Name>,
+    /// Stacks of waits, by id: the ids of the frames, the innermost first.
+    pub stacks: BTreeMap<u32, Vec<u32>>,
     /// Completeness of the file.
     pub ending: Ending,
+    /// The parts of the file that could not be read; `None` if there are none.
+    pub damage: Option<Damage>,
 }
 
 /// The conversion of ticks to nanoseconds since the start of the recording.

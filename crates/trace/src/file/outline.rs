@@ -1,25 +1,22 @@
 //! A trace file in parts: first everything except the events, then the events window by window. So the memory
 //! does not grow with the file.
 
-use super::read::{HEAD, Parts, PassedOver, check_block_head, check_head, check_payload, number, small};
+use super::blocks::{Blocks, Part};
+use super::damage::Gaps;
+use super::read::{HEAD, Parts, PassedOver, check_head, number, small};
 use super::{Trace, block, codec};
 use crate::error::ReadError;
 use crate::event::Event;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The first version with events in rounds.
-const IN_ROUNDS: u32 = 2;
-
 /// The content of a trace file without its events: names, threads, clocks, and its ending.
 #[derive(Debug)]
 pub struct Outline {
     source: Source,
-    version: u32,
     trace: Trace,
     passed_over: PassedOver,
 }
@@ -45,8 +42,8 @@ impl Outline {
     }
 
     fn of(source: Source) -> Result<Self, ReadError> {
-        let (version, passed_over, trace) = read_all(&source, Parts::passing_over_events())?;
-        Ok(Self { source, version, trace, passed_over })
+        let (passed_over, trace) = read_all(source.blocks()?, source.len()?, Parts::passing_over_events())?;
+        Ok(Self { source, trace, passed_over })
     }
 
     /// Reads the file again, with its events.
@@ -70,12 +67,6 @@ impl Outline {
         self.passed_over.events
     }
 
-    /// Returns `true` if events are in order of time, so that they can be read in windows.
-    #[must_use]
-    pub fn is_in_order(&self) -> bool {
-        self.version >= IN_ROUNDS
-    }
-
     /// Returns the ticks of the last clock sample, or of the first event of a later block in a truncated
     /// file.
     #[must_use]
@@ -92,7 +83,8 @@ impl Outline {
         let threads = &self.trace.threads;
         Ok(Windows {
             outline: self,
-            blocks: Blocks::open(&self.source)?,
+            blocks: self.source.blocks()?,
+            gaps: Gaps::default(),
             places: threads.iter().enumerate().map(|(at, t)| (t.tag, at)).collect(),
             most: events.max(1),
             events: vec![Vec::new(); threads.len()],
@@ -106,7 +98,8 @@ impl Outline {
 #[derive(Debug)]
 pub struct Windows<'o> {
     outline: &'o Outline,
-    blocks: Blocks,
+    blocks: Blocks<'static>,
+    gaps: Gaps,
     /// Index of each thread by its tag.
     places: BTreeMap<u32, usize>,
     most: usize,
@@ -137,15 +130,17 @@ impl Windows<'_> {
             let offset = self.blocks.offset;
             let malformed = |what| ReadError::Malformed { offset, what };
             match self.blocks.next()? {
-                None | Some((block::END, _)) => {
+                None | Some(Part::Block(block::END, _)) => {
                     self.is_over = true;
                     return Ok(Some(true));
                 }
                 // A drain ends with a clock sample.
-                Some((block::CLOCK, _)) => round.fill(false),
-                Some((block::EVENTS, mut payload)) => {
+                Some(Part::Block(block::CLOCK, _)) => round.fill(false),
+                Some(Part::Damaged { bytes, .. }) => self.gaps.damaged(offset, bytes, 0),
+                Some(Part::Block(block::EVENTS, mut payload)) => {
                     let tag = small(&mut payload).map_err(malformed)?;
                     number(&mut payload).map_err(malformed)?;
+                    let before = number(&mut payload).map_err(malformed)?;
                     let place =
                         *self.places.get(&tag).ok_or_else(|| malformed("events of an unknown thread"))?;
                     let begins_round = round[place] || !round.contains(&true);
@@ -155,6 +150,10 @@ impl Windows<'_> {
                     round[place] = true;
                     let mut events = Vec::new();
                     codec::decode(&mut payload, &mut events).map_err(malformed)?;
+                    let (some, first) = (events.len() as u64, events.first().map_or(0, |e| e.ticks));
+                    if let Some(lost) = self.gaps.block(tag, before, some, first).map_err(malformed)? {
+                        events.insert(0, lost);
+                    }
                     if !payload.is_empty() {
                         return Err(malformed("bytes behind the end of a block's content"));
                     }
@@ -165,7 +164,7 @@ impl Windows<'_> {
                     count += events.len();
                     self.events[place].append(&mut events);
                 }
-                Some(_) => {}
+                Some(Part::Block(..)) => {}
             }
         }
     }
@@ -185,21 +184,31 @@ impl Windows<'_> {
 
 /// Reads a trace with its events.
 pub(super) fn read_trace(source: &Source) -> Result<Trace, ReadError> {
-    let (_, _, trace) = read_all(source, Parts::default())?;
+    let (_, trace) = read_all(source.blocks()?, source.len()?, Parts::default())?;
     Ok(trace)
 }
 
-/// Reads all blocks. Returns the version of the format, the counts of skipped events, and the trace.
-fn read_all(source: &Source, mut parts: Parts) -> Result<(u32, PassedOver, Trace), ReadError> {
-    let mut blocks = Blocks::open(source)?;
+/// Reads the bytes of a trace file with its events.
+pub(super) fn read_bytes(bytes: &[u8]) -> Result<Trace, ReadError> {
+    let blocks = Blocks::open(in_memory(), Cursor::new(bytes))?;
+    let (_, trace) = read_all(blocks, bytes.len() as u64, Parts::default())?;
+    Ok(trace)
+}
+
+/// Reads all blocks of a file of `len` bytes. Returns the counts of skipped events, and the trace.
+fn read_all(mut blocks: Blocks<'_>, len: u64, mut parts: Parts) -> Result<(PassedOver, Trace), ReadError> {
     while !parts.has_ended() {
         let offset = blocks.offset;
-        let Some((kind, payload)) = blocks.next()? else { break };
-        parts.take(kind, payload).map_err(|what| ReadError::Malformed { offset, what })?;
+        match blocks.next()? {
+            None => break,
+            Some(Part::Block(kind, payload)) => {
+                parts.take(kind, payload).map_err(|what| ReadError::Malformed { offset, what })?;
+            }
+            Some(Part::Damaged { bytes, error }) => parts.take_damaged(offset, bytes).map_err(|()| error)?,
+        }
     }
-    let (version, offset) = (blocks.version, blocks.offset);
     let passed_over = parts.passed_over.unwrap_or_default();
-    Ok((version, passed_over, parts.finish(offset, source.len()?)?))
+    Ok((passed_over, parts.finish(blocks.offset, len)?))
 }
 
 /// Source of a trace's bytes.
@@ -225,13 +234,13 @@ impl Source {
         Ok(Self::Bytes(bytes.into()))
     }
 
-    fn open(&self) -> Result<Box<dyn Read>, ReadError> {
+    fn blocks(&self) -> Result<Blocks<'static>, ReadError> {
         match self {
-            Self::File(path) => match File::open(path) {
-                Ok(file) => Ok(Box::new(BufReader::with_capacity(1 << 18, file))),
-                Err(error) => Err(self.failed(error)),
-            },
-            Self::Bytes(bytes) => Ok(Box::new(Cursor::new(Arc::clone(bytes)))),
+            Self::File(path) => {
+                let file = File::open(path).map_err(|error| self.failed(error))?;
+                Blocks::open(path.clone(), BufReader::with_capacity(1 << 18, file))
+            }
+            Self::Bytes(bytes) => Blocks::open(in_memory(), Cursor::new(Arc::clone(bytes))),
         }
     }
 
@@ -246,66 +255,13 @@ impl Source {
     fn failed(&self, source: io::Error) -> ReadError {
         let path = match self {
             Self::File(path) => path.clone(),
-            Self::Bytes(_) => PathBuf::from("(memory)"),
+            Self::Bytes(_) => in_memory(),
         };
         ReadError::Io { path, source }
     }
 }
 
-/// The blocks of a file, one at a time.
-struct Blocks {
-    source: Source,
-    file: Box<dyn Read>,
-    version: u32,
-    /// Offset of the next block.
-    offset: u64,
-    payload: Vec<u8>,
-}
-
-impl Blocks {
-    fn open(source: &Source) -> Result<Self, ReadError> {
-        let mut file = source.open()?;
-        let mut head = Vec::with_capacity(HEAD);
-        let read = file.by_ref().take(HEAD as u64).read_to_end(&mut head);
-        read.map_err(|error| source.failed(error))?;
-        let (offset, version) = check_head(&head)?;
-        Ok(Self { source: source.clone(), file, version, offset: offset as u64, payload: Vec::new() })
-    }
-
-    /// Returns the next block; `None` if the file ends before the block does.
-    fn next(&mut self) -> Result<Option<(u8, &[u8])>, ReadError> {
-        let mut head = [0; block::HEAD];
-        if !self.fill(&mut head)? {
-            return Ok(None);
-        }
-        let len = check_block_head(&head, self.offset)?;
-        self.payload.clear();
-        // Allocates memory only for existing bytes, because the length may be false.
-        let read = self.file.by_ref().take(len as u64).read_to_end(&mut self.payload);
-        read.map_err(|error| self.source.failed(error))?;
-        if self.payload.len() < len {
-            return Ok(None);
-        }
-        check_payload(&head, &self.payload, self.offset)?;
-        self.offset += (block::HEAD + len) as u64;
-        Ok(Some((head[0], &self.payload)))
-    }
-
-    /// Fills the buffer. Returns `false` if the file has fewer bytes left.
-    fn fill(&mut self, buffer: &mut [u8]) -> Result<bool, ReadError> {
-        match self.file.read_exact(buffer) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-            Err(error) => Err(self.source.failed(error)),
-        }
-    }
-}
-
-impl fmt::Debug for Blocks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Blocks")
-            .field("source", &self.source)
-            .field("offset", &self.offset)
-            .finish_non_exhaustive()
-    }
+/// Returns the name of a file in memory, for errors.
+fn in_memory() -> PathBuf {
+    PathBuf::from("(memory)")
 }

@@ -1,9 +1,10 @@
 //! Decodes bytes to a [`Trace`]. Every length is checked, and every checksum verified.
 
+use super::damage::Gaps;
 use super::outline::Source;
 use super::{
-    ClockSample, CpuQuota, CpuSample, CpuSource, Ending, MAGIC, Module, Name, OLDEST_VERSION, OffCpu,
-    SessionInfo, Switches, ThreadTrace, TimeSource, Trace, VERSION, block, codec,
+    ClockSample, CpuQuota, CpuSample, CpuSource, Ending, MAGIC, Module, Name, OffCpu, SessionInfo, Switches,
+    ThreadTrace, TimeSource, Trace, VERSION, block, codec,
 };
 use crate::error::ReadError;
 use azekura_base::checksum::{crc32c, crc32c_append};
@@ -19,7 +20,8 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// [`ReadError`]. A truncated file with a complete head is no error: see [`Trace::ending`].
+    /// [`ReadError`]. A truncated file with a complete head is no error: see [`Trace::ending`]. Neither are
+    /// damaged blocks: see [`Trace::damage`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ReadError> {
         super::outline::read_trace(&Source::file(path.as_ref())?)
     }
@@ -30,48 +32,28 @@ impl Trace {
     ///
     /// The errors of [`Trace::read`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, ReadError> {
-        let (start, _) = check_head(bytes)?;
-        let mut parts = Parts::default();
-        let mut at = start;
-        while parts.end.is_none() {
-            let Some((kind, payload)) = next_block(bytes, at)? else { break };
-            parts.take(kind, payload).map_err(|what| ReadError::Malformed { offset: at as u64, what })?;
-            at += block::HEAD + payload.len();
-        }
-        parts.finish(at as u64, bytes.len() as u64)
+        super::outline::read_bytes(bytes)
     }
 }
 
 /// Number of bytes before the first block.
 pub(super) const HEAD: usize = 16;
 
-/// Checks magic and version. Returns the offset of the first block, and the version. Needs only the first
-/// [`HEAD`] bytes.
-pub(super) fn check_head(bytes: &[u8]) -> Result<(usize, u32), ReadError> {
-    const LEN: usize = HEAD;
+/// Checks magic and version. Needs only the first [`HEAD`] bytes.
+pub(super) fn check_head(bytes: &[u8]) -> Result<(), ReadError> {
     let found = &bytes[..bytes.len().min(MAGIC.len())];
     if found != &MAGIC[..found.len()] || found.is_empty() {
         return Err(ReadError::NotATrace { found: found.to_vec() });
     }
-    let Some(head) = bytes.get(..LEN) else { return Err(ReadError::NoHead { len: bytes.len() as u64 }) };
+    let Some(head) = bytes.get(..HEAD) else { return Err(ReadError::NoHead { len: bytes.len() as u64 }) };
     let (found, expected) = (crc32c(&head[..12]), u32_at(head, 12));
     if found != expected {
         return Err(ReadError::Checksum { offset: 0, found, expected });
     }
     match u32_at(head, 8) {
-        version @ OLDEST_VERSION..=VERSION => Ok((LEN, version)),
+        VERSION => Ok(()),
         found => Err(ReadError::Version { found, expected: VERSION }),
     }
-}
-
-/// Returns the block at `at`; `None` if the file ends before the block does.
-fn next_block(bytes: &[u8], at: usize) -> Result<Option<(u8, &[u8])>, ReadError> {
-    let rest = &bytes[at..];
-    let Some(head) = rest.get(..block::HEAD) else { return Ok(None) };
-    let len = check_block_head(head, at as u64)?;
-    let Some(payload) = rest[block::HEAD..].get(..len) else { return Ok(None) };
-    check_payload(head, payload, at as u64)?;
-    Ok(Some((head[0], payload)))
 }
 
 /// Checks the first eight of a block's [`block::HEAD`] bytes. Returns the length of its payload.
@@ -118,6 +100,11 @@ pub(super) struct Parts {
     switches: Option<Switches>,
     samples: Vec<CpuSample>,
     unrecorded: u64,
+    frames: BTreeMap<u32, Name>,
+    stacks: BTreeMap<u32, Vec<u32>>,
+    gaps: Gaps,
+    /// Number of the events that were inserted for missing ones.
+    inserted: u64,
     /// Numbers of events and losses in the end block.
     end: Option<(u64, u64)>,
 }
@@ -136,6 +123,8 @@ impl Parts {
             (_, None) => return Err("a block before the session"),
             (block::SITES, _) => self.take_sites(input)?,
             (block::OPERATIONS, _) => self.take_operations(input)?,
+            (block::FRAMES, _) => self.take_frames(input)?,
+            (block::STACKS, _) => self.take_stacks(input)?,
             (block::THREAD, _) => self.take_thread(input)?,
             (block::EVENTS, _) if self.passed_over.is_some() => return self.pass_over_events(input),
             (block::EVENTS, _) => self.take_events(input)?,
@@ -174,6 +163,53 @@ impl Parts {
         Ok(())
     }
 
+    fn take_frames(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
+        while !input.is_empty() {
+            let (id, name) = named(input)?;
+            self.frames.insert(id, name);
+        }
+        Ok(())
+    }
+
+    fn take_stacks(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
+        while !input.is_empty() {
+            let (id, count) = (small(input)?, number(input)?);
+            if count > input.len() as u64 {
+                return Err("more frames than bytes for them");
+            }
+            let frames = (0..count).map(|_| small(input)).collect::<Result<_, _>>()?;
+            self.stacks.insert(id, frames);
+        }
+        Ok(())
+    }
+
+    /// Takes a damaged part of the file. Fails if it precedes the first clock sample, without which no time
+    /// is known.
+    pub(super) fn take_damaged(&mut self, offset: u64, bytes: u64) -> Result<(), ()> {
+        let (_, last) = self.clock.ok_or(())?;
+        self.gaps.damaged(offset, bytes, last.ticks);
+        Ok(())
+    }
+
+    /// Returns the thread of a block of events.
+    fn thread_of_events(&mut self, tag: u32) -> Result<&mut ThreadTrace, Wrong> {
+        let cpu = self.session.as_ref().map_or(CpuSource::None, |session| session.cpu);
+        if self.gaps.is_damaged() {
+            // The block of the thread may be damaged.
+            let unknown = || ThreadTrace {
+                tag,
+                os_id: 0,
+                name: String::new(),
+                cpu,
+                lost: 0,
+                events: Vec::new(),
+                off: Vec::new(),
+            };
+            return Ok(self.threads.entry(tag).or_insert_with(unknown));
+        }
+        self.threads.get_mut(&tag).ok_or("events of an unknown thread")
+    }
+
     fn take_thread(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
         let (tag, os_id, cpu) = (small(input)?, small(input)?, cpu_source(input)?);
         let thread =
@@ -186,16 +222,24 @@ impl Parts {
 
     fn take_events(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
         let tag = small(input)?;
-        let thread = self.threads.get_mut(&tag).ok_or("events of an unknown thread")?;
+        let thread = self.thread_of_events(tag)?;
         thread.lost = number(input)?;
-        codec::decode(input, &mut thread.events)
+        let (before, at) = (number(input)?, thread.events.len());
+        codec::decode(input, &mut thread.events)?;
+        let (count, first) = (thread.events.len() - at, thread.events.get(at).map_or(0, |e| e.ticks));
+        if let Some(lost) = self.gaps.block(tag, before, count as u64, first)? {
+            self.threads.entry(tag).and_modify(|thread| thread.events.insert(at, lost));
+            self.inserted += 1;
+        }
+        Ok(())
     }
 
     fn pass_over_events(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
         let tag = small(input)?;
-        let thread = self.threads.get_mut(&tag).ok_or("events of an unknown thread")?;
-        thread.lost = number(input)?;
+        self.thread_of_events(tag)?.lost = number(input)?;
+        let before = number(input)?;
         let (count, first) = codec::peek(input)?;
+        self.gaps.block(tag, before, count, first)?;
         let seen = self.passed_over.get_or_insert_default();
         seen.events += count;
         seen.latest_first = seen.latest_first.max(first);
@@ -262,6 +306,7 @@ impl Parts {
             return Err("the clock ran backwards");
         }
         self.clock = Some((begin, sample));
+        self.gaps.clock(sample.ticks);
         Ok(())
     }
 
@@ -270,9 +315,10 @@ impl Parts {
         let (Some(session), Some((begin, end))) = (self.session, self.clock) else {
             return Err(ReadError::NoHead { len });
         };
+        let read = |trace: &Trace| trace.event_count() - self.inserted + passed_over;
         let ending = if self.end.is_some() { Ending::Complete } else { Ending::CutShort { offset } };
         let threads = self.threads.into_values().collect();
-        let trace = Trace {
+        let mut trace = Trace {
             session,
             begin,
             end,
@@ -285,10 +331,18 @@ impl Parts {
             quota: self.quota,
             switches: self.switches.unwrap_or_default(),
             samples: self.samples,
+            frames: self.frames,
+            stacks: self.stacks,
             ending,
+            damage: None,
+        };
+        trace.damage = self.gaps.finish(read(&trace), self.end.map(|(events, _)| events), end.ticks);
+        let is_wrong = |(events, lost)| match trace.damage {
+            None => (events, lost) != (read(&trace), trace.lost()),
+            Some(_) => events < read(&trace) || lost < trace.lost(),
         };
         match self.end {
-            Some(counts) if counts != (trace.event_count() + passed_over, trace.lost()) => {
+            Some(counts) if is_wrong(counts) => {
                 Err(ReadError::Malformed { offset, what: "the end counts other events than there are" })
             }
             Some(_) if offset != len => Err(ReadError::Malformed { offset, what: "bytes behind the end" }),

@@ -7,6 +7,7 @@ use super::{
 use crate::event::Event;
 use azekura_base::checksum::{crc32c, crc32c_append};
 use azekura_base::varint::{put_bytes, put_u64};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// An encoder that appends a recording's blocks to a buffer.
@@ -18,6 +19,8 @@ pub struct Encoder {
     out: Vec<u8>,
     payload: Vec<u8>,
     events: u64,
+    /// Number of events of each thread, by tag.
+    of_thread: BTreeMap<u32, u64>,
 }
 
 /// The properties of a thread, which precede its events.
@@ -73,6 +76,26 @@ impl Encoder {
         self.names(block::OPERATIONS, names);
     }
 
+    /// Writes frames of stacks: id, function, file, line.
+    pub fn frames<'a>(&mut self, names: impl IntoIterator<Item = (u32, &'a str, &'a str, u32)>) {
+        self.names(block::FRAMES, names);
+    }
+
+    /// Writes stacks: id, and the ids of the frames, the innermost first; nothing if there are none.
+    pub fn stacks<'a>(&mut self, stacks: impl IntoIterator<Item = (u32, &'a [u32])>) {
+        let mut stacks = stacks.into_iter().peekable();
+        if stacks.peek().is_none() {
+            return;
+        }
+        self.block(block::STACKS, |out| {
+            for (id, frames) in stacks {
+                put_u64(out, id.into());
+                put_u64(out, frames.len() as u64);
+                frames.iter().for_each(|frame| put_u64(out, (*frame).into()));
+            }
+        });
+    }
+
     fn names<'a>(&mut self, kind: u8, names: impl IntoIterator<Item = (u32, &'a str, &'a str, u32)>) {
         let mut names = names.into_iter().peekable();
         if names.peek().is_none() {
@@ -101,9 +124,12 @@ impl Encoder {
     /// Writes more events of a thread; `lost` is the number of all its lost events so far.
     pub fn events(&mut self, tag: u32, lost: u64, events: &[Event]) {
         self.events += events.len() as u64;
+        let so_far = self.of_thread.entry(tag).or_default();
+        let before = std::mem::replace(so_far, *so_far + events.len() as u64);
         self.block(block::EVENTS, |out| {
             put_u64(out, tag.into());
             put_u64(out, lost);
+            put_u64(out, before);
             codec::encode(events, out);
         });
     }
@@ -273,6 +299,8 @@ impl super::Trace {
         encoder.operations(
             self.operations.iter().map(|(id, n)| (u32::from(*id), n.name.as_str(), n.file.as_str(), n.line)),
         );
+        encoder.frames(self.frames.iter().map(|(id, n)| (*id, n.name.as_str(), n.file.as_str(), n.line)));
+        encoder.stacks(self.stacks.iter().map(|(id, frames)| (*id, frames.as_slice())));
         for thread in &self.threads {
             let (tag, os_id, cpu) = (thread.tag, thread.os_id, thread.cpu);
             encoder.thread(&ThreadInfo { tag, os_id, cpu, name: thread.name.clone() });

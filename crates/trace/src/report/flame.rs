@@ -1,12 +1,13 @@
 //! The off-CPU flame graph of the page, as nested boxes that need no script. The width of a box is its share
 //! of the time that waits spent off the processor.
 //!
-//! A trace file has no call stacks of waits: the recorder reduces them to a call site. So the levels are all
-//! waits, the kind of wait, the operation and the call site.
+//! The levels are all waits, the kind of wait, the operation, the frames from the outermost one to the function
+//! that waits, and the site. The recorder samples stacks, so the time of the waits at a site is divided in
+//! proportion to the time of its sampled waits.
 
 use super::html::escape;
 use crate::WaitClass;
-use crate::analyze::{Analysis, WaitRow};
+use crate::analyze::{Analysis, StackRow, WaitRow};
 use std::cmp::Reverse;
 use std::fmt::Write;
 
@@ -39,9 +40,9 @@ pub(super) fn section(analysis: &Analysis) -> String {
     }
     let mut out = String::from(
         "<p class=\"soft\">Width: share of the time that waits spent off the processor. Levels: all waits, \
-         kind of wait, operation, call site. The recording has no call stacks, so the frames between the \
-         operation and the call site are not shown.</p>",
+         kind of wait, operation, stack, site.</p>",
     );
+    out += &sampled(analysis);
     if analysis.waits.iter().any(|row| row.cpu_ns.is_none()) {
         out += "<p class=\"soft\">The CPU time is not known, so the time of a wait includes it.</p>";
     }
@@ -60,6 +61,20 @@ pub(super) fn section(analysis: &Analysis) -> String {
     out
 }
 
+/// Returns a sentence about the sample of stacks.
+fn sampled(analysis: &Analysis) -> String {
+    let all: u64 = analysis.waits.iter().map(|row| row.count).sum();
+    let stacks: u64 = analysis.waits.iter().flat_map(|row| &row.stacks).map(|stack| stack.count).sum();
+    let sentence = match stacks {
+        0 => "The recording has no call stacks of waits.".to_owned(),
+        _ => format!(
+            "Stacks were recorded for {stacks} of {all} waits, and divide the time of each site. The outermost \
+             frames of deep stacks are missing."
+        ),
+    };
+    format!("<p class=\"soft\">{sentence}</p>")
+}
+
 /// Returns the box of all waits. The net times of the rows add up, so no time is in two boxes of a level.
 fn tree(rows: &[WaitRow]) -> Node {
     let mut root = Node { name: "all waits".into(), class: "all", ..Node::default() };
@@ -75,14 +90,36 @@ fn tree(rows: &[WaitRow]) -> Node {
             None => ("unknown kind", "all"),
         };
         root.ns += ns;
-        let mut node = &mut root;
-        for name in [kind, &row.operation, &row.site] {
-            node = child(node, name, class);
-            node.ns += ns;
+        let by_kind = child(&mut root, kind, class);
+        by_kind.ns += ns;
+        let operation = child(by_kind, &row.operation, class);
+        operation.ns += ns;
+        for (stack, ns) in divided(&row.stacks, ns) {
+            let mut node = &mut *operation;
+            for name in stack.iter().rev().chain([&row.site]) {
+                node = child(node, name, class);
+                node.ns += ns;
+            }
         }
     }
     sort(&mut root);
     root
+}
+
+/// Divides the time of the waits in a row among its stacks.
+fn divided(stacks: &[StackRow], ns: u64) -> Vec<(&[String], u64)> {
+    let all: u128 = stacks.iter().map(|stack| u128::from(stack.net_ns)).sum();
+    if all == 0 {
+        return vec![(&[], ns)];
+    }
+    let (mut sum, mut before) = (0, 0);
+    let mut part = |stack: &StackRow| {
+        // The sums are rounded, so that the parts add up to the whole.
+        sum += u128::from(stack.net_ns);
+        let until = (u128::from(ns) * sum / all) as u64;
+        until - std::mem::replace(&mut before, until)
+    };
+    stacks.iter().map(|stack| (stack.frames.as_slice(), part(stack))).filter(|(_, ns)| *ns > 0).collect()
 }
 
 /// Returns the box with this name below a box.
@@ -150,8 +187,28 @@ mod tests {
             cpu_ns,
             longest_ns: net_ns,
             per_execution_ns,
+            stacks: Vec::new(),
             slices: Vec::new(),
         }
+    }
+
+    #[test]
+    fn the_time_of_a_site_is_divided_among_the_sampled_stacks() {
+        let stack = |frames: &[&str], net_ns| StackRow {
+            frames: frames.iter().map(|frame| (*frame).to_owned()).collect(),
+            count: 1,
+            net_ns,
+            share: 0.0,
+        };
+        let stacks = vec![stack(&["lock", "pay", "main"], 2), stack(&["lock", "draw", "main"], 1)];
+        let root = tree(&[WaitRow { stacks, ..row("teller", "account", WaitKind::Latch, 1_000, None) }]);
+        let main = &root.children[0].children[0].children[0];
+        assert_eq!((&*main.name, main.ns, root.ns), ("main", 1_000, 1_000));
+        let callers: Vec<(&str, u64)> = main.children.iter().map(|node| (&*node.name, node.ns)).collect();
+        assert_eq!(callers, [("pay", 666), ("draw", 334)]);
+        let lock = &main.children[0].children[0];
+        assert_eq!((&*lock.name, &*lock.children[0].name, lock.children[0].ns), ("lock", "account", 666));
+        check_widths(&root);
     }
 
     /// Checks the widths below a box: the text is that of [`write_node`].

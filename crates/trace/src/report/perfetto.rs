@@ -8,7 +8,8 @@ mod flows;
 
 use super::ReportError;
 use crate::WaitKind;
-use crate::event::{Event, EventKind};
+use crate::analyze::Names;
+use crate::event::{DAMAGED, Event, EventKind};
 use crate::file::{Calibration, Ending, Name, Outline, ThreadTrace, Trace};
 use azekura_base::varint::{put_bytes, put_u64};
 use flows::{FlowEnds, Flows};
@@ -37,6 +38,7 @@ mod field {
     pub(super) const INTERNED_CATEGORY: u32 = 1;
     pub(super) const INTERNED_NAME: u32 = 2;
     pub(super) const INTERNED_ANNOTATION: u32 = 3;
+    pub(super) const INTERNED_VALUE: u32 = 29;
     pub(super) const ENTRY_NUMBER: u32 = 1;
     pub(super) const ENTRY_TEXT: u32 = 2;
     pub(super) const EVENT_CATEGORY: u32 = 3;
@@ -47,6 +49,7 @@ mod field {
     pub(super) const EVENT_FLOWS: u32 = 47;
     pub(super) const ANNOTATION_NAME: u32 = 1;
     pub(super) const ANNOTATION_UINT: u32 = 3;
+    pub(super) const ANNOTATION_VALUE: u32 = 17;
 }
 
 /// Values of `TrackEvent.Type`.
@@ -77,9 +80,6 @@ pub(super) fn write_file(path: &Path, out: &mut dyn Write) -> Result<(), ReportE
     /// Number of events per window.
     const WINDOW: usize = 1 << 16;
     let outline = Outline::read(path)?;
-    if !outline.is_in_order() {
-        return Ok(out.write_all(&encode(&outline.read_trace()?))?);
-    }
     let mut export = Export::new(outline.trace());
     let mut windows = outline.windows(WINDOW)?;
     while windows.advance()?.is_some() {
@@ -94,12 +94,21 @@ pub(super) fn write_file(path: &Path, out: &mut dyn Write) -> Result<(), ReportE
 struct Export<'t> {
     trace: &'t Trace,
     calibration: Calibration,
-    /// By thread: its open slices, and the time of its last event.
-    tracks: Vec<(Vec<Open>, u64)>,
+    tracks: Vec<Track>,
     flows: Flows,
     /// Numbers of the interned texts.
     interned: HashMap<Interned, u64>,
     out: Vec<u8>,
+}
+
+/// The state of a thread's track.
+#[derive(Debug, Default)]
+struct Track {
+    open: Vec<Open>,
+    /// Time of the last event.
+    now: u64,
+    /// The stack of the next wait, or 0.
+    stack: u32,
 }
 
 /// The key of an interned text.
@@ -112,6 +121,7 @@ enum Interned {
     Lost,
     Category(&'static str),
     Annotation(&'static str),
+    Stack(u32),
 }
 
 /// An open slice, identified by the event that must end it.
@@ -119,6 +129,13 @@ enum Interned {
 enum Open {
     Operation(u16),
     Wait(u32, u64),
+}
+
+/// The value of an annotation.
+#[derive(Debug, Clone, Copy)]
+enum Value {
+    Number(u64),
+    Stack(u32),
 }
 
 /// The track and the time of an event.
@@ -131,7 +148,7 @@ struct Place {
 impl<'t> Export<'t> {
     /// Returns an export that describes all tracks.
     fn new(trace: &'t Trace) -> Self {
-        let tracks = trace.threads.iter().map(|_| (Vec::new(), 0)).collect();
+        let tracks = trace.threads.iter().map(|_| Track::default()).collect();
         let interned = HashMap::new();
         let flows = Flows::new(trace.threads.len(), trace.session.hold_sampling);
         let calibration = trace.calibration();
@@ -181,45 +198,58 @@ impl<'t> Export<'t> {
     /// Exports the next events of a thread.
     fn thread(&mut self, thread: usize, events: &[Event], ends: &FlowEnds) {
         let track = track_of(&self.trace.threads[thread]);
-        let (mut open, mut now) = std::mem::take(&mut self.tracks[thread]);
+        let mut state = std::mem::take(&mut self.tracks[thread]);
         for (at, event) in events.iter().enumerate() {
             // Slices must nest, so time never decreases inside a track.
-            now = self.calibration.ns(event.ticks).max(now);
+            state.now = self.calibration.ns(event.ticks).max(state.now);
             let flows = ends.get(&(thread, at)).map_or(&[][..], Vec::as_slice);
-            self.event(event, Place { track, now }, &mut open, flows);
+            self.event(event, Place { track, now: state.now }, &mut state, flows);
         }
-        self.tracks[thread] = (open, now);
+        self.tracks[thread] = state;
     }
 
-    fn event(&mut self, event: &Event, place: Place, open: &mut Vec<Open>, flows: &[u64]) {
+    fn event(&mut self, event: &Event, place: Place, state: &mut Track, flows: &[u64]) {
+        let open = &mut state.open;
         match event.kind {
             EventKind::Enter => {
                 open.push(Open::Operation(event.operation));
-                self.slice(place, BEGIN, "operation", Interned::Operation(event.operation), None, &[]);
+                self.slice(place, BEGIN, "operation", Interned::Operation(event.operation), &[], &[]);
             }
             EventKind::WaitBegin => {
                 open.push(Open::Wait(event.site, event.object));
                 let kind = WaitKind::from_number(event.argument as u8).unwrap_or(WaitKind::Other);
-                let note = Some(("object", event.object));
-                self.slice(place, BEGIN, kind.name(), Interned::Wait(event.site), note, &[]);
+                let stack = std::mem::take(&mut state.stack);
+                let notes = [Some(("object", Value::Number(event.object))), self.stack(stack)];
+                self.slice(place, BEGIN, kind.name(), Interned::Wait(event.site), &notes, &[]);
             }
+            EventKind::Stack => state.stack = event.argument as u32,
             EventKind::Exit => self.close(&Open::Operation(event.operation), place, open, flows),
             EventKind::WaitEnd => self.close(&Open::Wait(event.site, event.object), place, open, flows),
             EventKind::Mark => {
-                let note = Some(("value", event.object));
-                self.slice(place, INSTANT, "mark", Interned::Mark(event.site), note, &[]);
+                let notes = [Some(("value", Value::Number(event.object)))];
+                self.slice(place, INSTANT, "mark", Interned::Mark(event.site), &notes, &[]);
             }
             EventKind::Lost => {
+                // An operation around a damaged part of the file continues after it.
+                let is_damaged = event.flags & DAMAGED != 0;
+                let kept = match open.first() {
+                    Some(Open::Operation(id)) if is_damaged => Some(*id),
+                    _ => None,
+                };
                 for _ in open.drain(..) {
                     self.end(place, &[]);
                 }
-                let note = Some(("events", event.object));
-                self.slice(place, INSTANT, "lost", Interned::Lost, note, &[]);
+                if let Some(operation) = kept {
+                    open.push(Open::Operation(operation));
+                    self.slice(place, BEGIN, "operation", Interned::Operation(operation), &[], &[]);
+                }
+                let notes = [Some(("events", Value::Number(event.object)))];
+                self.slice(place, INSTANT, "lost", Interned::Lost, &notes, &[]);
             }
             // This event of the lock's holder ended a wait of another thread.
             EventKind::Hold | EventKind::Release if !flows.is_empty() => {
-                let note = Some(("object", event.object));
-                self.slice(place, INSTANT, "release", Interned::Release(event.site), note, flows);
+                let notes = [Some(("object", Value::Number(event.object)))];
+                self.slice(place, INSTANT, "release", Interned::Release(event.site), &notes, flows);
             }
             EventKind::Hold | EventKind::Release | EventKind::Anchor | EventKind::Ran => {}
         }
@@ -250,19 +280,26 @@ impl<'t> Export<'t> {
         kind: u64,
         category: &'static str,
         name: Interned,
-        note: Option<(&'static str, u64)>,
+        notes: &[Option<(&'static str, Value)>],
         flows: &[u64],
     ) {
         let mut new = Vec::new();
         let name = self.intern(name, &mut new);
         let category = self.intern(Interned::Category(category), &mut new);
-        let note = note.map(|(name, value)| (self.intern(Interned::Annotation(name), &mut new), value));
+        let mut interned = Vec::new();
+        for (name, value) in notes.iter().flatten() {
+            let (field, value) = match value {
+                Value::Number(value) => (field::ANNOTATION_UINT, *value),
+                Value::Stack(id) => (field::ANNOTATION_VALUE, self.intern(Interned::Stack(*id), &mut new)),
+            };
+            interned.push((self.intern(Interned::Annotation(name), &mut new), field, value));
+        }
         let event = message(|m| {
             put(m, field::EVENT_CATEGORY, category);
-            if let Some((name, value)) = note {
+            for (name, field, value) in interned {
                 let note = message(|m| {
                     put(m, field::ANNOTATION_NAME, name);
-                    put(m, field::ANNOTATION_UINT, value);
+                    put(m, field, value);
                 });
                 put_message(m, field::EVENT_ANNOTATION, &note);
             }
@@ -287,6 +324,7 @@ impl<'t> Export<'t> {
             Interned::Lost => (field::INTERNED_NAME, "events lost".into()),
             Interned::Category(text) => (field::INTERNED_CATEGORY, text.into()),
             Interned::Annotation(text) => (field::INTERNED_ANNOTATION, text.into()),
+            Interned::Stack(id) => (field::INTERNED_VALUE, self.frames(id)),
         };
         let number = self.interned.len() as u64 + 1;
         self.interned.insert(what, number);
@@ -315,6 +353,18 @@ impl<'t> Export<'t> {
 
     fn operation(&self, id: u16) -> String {
         self.trace.operations.get(&id).map_or_else(|| format!("operation {id}"), |n| n.name.clone())
+    }
+
+    /// Returns the note with a wait's stack.
+    fn stack(&self, id: u32) -> Option<(&'static str, Value)> {
+        self.trace.stacks.contains_key(&id).then_some(("stack", Value::Stack(id)))
+    }
+
+    /// Returns the frames of a stack, the innermost first.
+    fn frames(&self, id: u32) -> String {
+        let frames = self.trace.stacks.get(&id).into_iter().flatten();
+        let label = |id: &u32| self.trace.frames.get(id).map_or_else(|| format!("frame {id}"), Names::frame);
+        frames.map(label).collect::<Vec<_>>().join(" < ")
     }
 
     fn site(&self, id: u32) -> String {

@@ -3,7 +3,7 @@
 use super::diff::Diff;
 use super::significance::rule;
 use super::table::{Table, change, grouped, known, number, percent, time};
-use crate::analyze::{Analysis, OperationRow, Preemption, Recorded, Verdict};
+use crate::analyze::{Analysis, DamageRow, OperationRow, Preemption, Recorded, StackRow, Verdict};
 use std::fmt::Write;
 
 /// Returns the whole report.
@@ -12,6 +12,7 @@ pub(super) fn text(analysis: &Analysis, top: usize) -> String {
     head(analysis, &mut out);
     operations(analysis, top, &mut out);
     waits(analysis, top, &mut out);
+    call_paths(analysis, &mut out);
     sites(analysis, top, &mut out);
     spins(analysis, top, &mut out);
     blame(analysis, top, &mut out);
@@ -109,6 +110,51 @@ fn waits(analysis: &Analysis, top: usize, out: &mut String) {
         title(out, &format!("What one execution of {} waits for", analysis.operation));
         table.write(out);
     }
+}
+
+/// Appends the call stacks of the operation's longest waits; of all operations' if this operation has none.
+fn call_paths(analysis: &Analysis, out: &mut String) {
+    const SITES: usize = 3;
+    const STACKS: usize = 4;
+    let mut of_row: Vec<_> = analysis.waits.iter().filter(|w| w.operation == analysis.operation).collect();
+    of_row.sort_by_key(|row| std::cmp::Reverse(row.net_ns));
+    let mut longest: Vec<(&str, u64, &[StackRow])> =
+        of_row.iter().take(SITES).map(|row| (&*row.site, row.count, &*row.stacks)).collect();
+    if longest.iter().all(|(_, _, stacks)| stacks.is_empty()) {
+        longest =
+            analysis.sites.iter().take(SITES).map(|row| (&*row.label, row.count, &*row.stacks)).collect();
+    }
+    longest.retain(|(_, _, stacks)| !stacks.is_empty());
+    if longest.is_empty() {
+        return;
+    }
+    title(
+        out,
+        "Call paths of the longest waits (from the waiting function outward; shares by a sample of the waits)",
+    );
+    for (site, count, stacks) in longest {
+        let sampled: u64 = stacks.iter().map(|stack| stack.count).sum();
+        let (sampled, count) = (grouped(sampled as i64), grouped(count as i64));
+        let _ = writeln!(out, "  {site}: {sampled} of {count} waits");
+        for stack in stacks.iter().take(STACKS) {
+            let _ = writeln!(out, "    {:>7} {}", percent(stack.share), path(stack));
+        }
+        let rest: f64 = stacks.iter().skip(STACKS).map(|stack| stack.share).sum();
+        if stacks.len() > STACKS {
+            let _ = writeln!(out, "    {:>7} (others)", percent(rest));
+        }
+    }
+    if analysis.recorded.stacks_are_guesses {
+        out.push_str(
+            "  The kernel recorded words of the waiters' memory that follow call instructions: frames may be \
+             missing or false.\n",
+        );
+    }
+}
+
+/// Returns a stack as one line.
+fn path(stack: &StackRow) -> String {
+    if stack.frames.is_empty() { "(others)".into() } else { stack.frames.join(" < ") }
 }
 
 fn sites(analysis: &Analysis, top: usize, out: &mut String) {
@@ -354,8 +400,31 @@ fn losses(r: &Recorded, out: &mut String) {
              had no partner. Times are too low; use larger rings."
         );
     }
+    if let Some(damage) = &r.damage {
+        let _ = writeln!(out, "  DAMAGED: {}.", damaged(damage));
+    }
     if let Some(offset) = r.cut_short_at {
         let _ = writeln!(out, "  CUT SHORT: the file ends at byte {offset}, its writer did not finish it.");
+    }
+}
+
+/// Returns a sentence about the damaged parts of the file.
+fn damaged(damage: &DamageRow) -> String {
+    let DamageRow { offset, parts, bytes, events, is_exact, from_ns, to_ns } = damage;
+    let parts = if *parts == 1 { "1 part".to_owned() } else { format!("{parts} parts") };
+    let skipped =
+        format!("{parts} of the file skipped ({} bytes, from byte {offset} on)", grouped(*bytes as i64));
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    match (events, is_exact) {
+        (0, true) => format!("{skipped}; no event is missing, but names may be"),
+        (0, false) => format!("{skipped}; the number of missing events is not known"),
+        (events, is_exact) => format!(
+            "{skipped}; {}{} events are missing, recorded between {:.3} s and {:.3} s. Times are too low",
+            if *is_exact { "" } else { "at least " },
+            grouped(*events as i64),
+            seconds(*from_ns),
+            seconds(*to_ns)
+        ),
     }
 }
 

@@ -119,7 +119,10 @@ pub(crate) fn trace(duration: u64, operations: &[&str], sites: &[&str], threads:
         switches: Switches::NotAsked,
         samples: Vec::new(),
         unrecorded_threads: 0,
+        frames: std::collections::BTreeMap::new(),
+        stacks: std::collections::BTreeMap::new(),
         ending: Ending::Complete,
+        damage: None,
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn trace_file(data: &[u8]) {
     let read = Trace::from_bytes(&file);
     in_windows(&file, read.as_ref().ok());
     let Ok(trace) = read else { return };
-    if trace.ending == Ending::Complete {
+    if trace.ending == Ending::Complete && trace.damage.is_none() {
         assert_eq!(Trace::from_bytes(&trace.to_bytes()).as_ref().ok(), Some(&trace));
     }
     let calibration = trace.calibration();

@@ -1,0 +1,48 @@
+//! Call paths: the stacks of a sample of the waits are in the trace file, and all reports use them.
+
+use super::{build, record, scratch, turn};
+use azekura_trace::analyze::{Analysis, AnalyzeOptions};
+use azekura_trace::event::EventKind;
+use azekura_trace::file::Trace;
+use azekura_trace::report::{Format, ReportOptions, report};
+
+/// Two functions take one lock, three to one, in the same order in each thread. A sample with a period would
+/// show one of them only.
+#[test]
+fn two_call_paths_to_one_lock_are_shown_with_their_shares() {
+    let mut programs = turn();
+    let program = build("two_paths", &mut programs);
+    let output = scratch().join("two_paths.trace");
+    assert_eq!(record(&program, &[], &output), Ok(0));
+    let trace = Trace::read(&output).unwrap();
+    let events = || trace.threads.iter().flat_map(|thread| &thread.events);
+    assert!(events().all(|event| event.kind != EventKind::Mark), "marks of callers became stacks");
+    let analysis = Analysis::new(&trace, &AnalyzeOptions::default()).unwrap();
+    let lock = analysis.waits.iter().find(|row| row.site.starts_with("vault_mutex, mutex")).unwrap();
+    let of_path = |caller: &str| {
+        let is_it = |frames: &[String]| {
+            frames[0].starts_with("open_vault (planted/two_paths.c:")
+                && frames[1].starts_with(caller)
+                && frames[2].starts_with("customer")
+        };
+        let stacks = lock.stacks.iter().filter(|stack| is_it(&stack.frames));
+        stacks.fold((0, 0.0), |(count, share), stack| (count + stack.count, share + stack.share))
+    };
+    let (paid, drawn) = (of_path("pay_in"), of_path("draw"));
+    // About 200 of 3,200 waits are sampled. The bounds are five standard deviations away.
+    assert!(paid.0 + drawn.0 > 100, "{:#?}", lock.stacks);
+    assert!((0.55..0.92).contains(&paid.1) && (0.08..0.45).contains(&drawn.1), "{:#?}", lock.stacks);
+    let written = |format| {
+        let mut out = Vec::new();
+        report(&trace, &ReportOptions { format, ..ReportOptions::default() }, &mut out).unwrap();
+        String::from_utf8_lossy(&out).into_owned()
+    };
+    let has_both = |text: &str| ["pay_in", "draw"].iter().all(|caller| text.contains(caller));
+    let text = written(Format::Text);
+    let paths = text.split("Call paths of the longest waits").nth(1).expect("a section");
+    assert!(has_both(paths) && paths.contains("% open_vault ("), "{text}");
+    let page = written(Format::Html);
+    let flame = page.split("class=\"flame\"").nth(1).and_then(|rest| rest.split("<pre").next()).unwrap();
+    assert!(has_both(flame), "{flame}");
+    assert!(has_both(&written(Format::Perfetto)));
+}
