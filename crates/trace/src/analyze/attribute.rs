@@ -16,6 +16,7 @@
 //! waits is multiplied by its weight; waits are recorded in all executions and count once.
 
 use super::bounded::Bounded;
+use super::nearby::partition_point_from;
 use super::pair::{HoldSpan, ThreadSpans, WaitSpan};
 use super::quick::QuickMap;
 use super::spread::Spread;
@@ -277,13 +278,13 @@ impl Accounts {
         let mut inside = vec![Sums::default(); thread.ops.len()];
         ongoing.iter().for_each(|(op, before)| inside[*op as usize] = before.inside);
         let nets = net_times(&thread.waits);
-        let mut seen = Vec::new();
+        let (mut seen, mut near) = (Vec::new(), 0);
         for (index, (wait, net)) in thread.waits.iter().zip(&nets).enumerate() {
             let Some(end) = wait.end else { continue };
             let wait_in = Placed { wait, end, net, slices, covered: (slices.at(wait.begin), slices.at(end)) };
             let site = self.sites.entry(wait.site).or_default();
             site.add(&wait_in);
-            site.vain += u64::from(is_vain(thread, index, end));
+            site.vain += u64::from(is_vain(thread, index, end, &mut near));
             let instance = self.instances.entry((wait.site, wait.object));
             *instance = (instance.0 + 1, instance.1 + net.ns);
             seen.clear();
@@ -387,8 +388,8 @@ fn is_inside_itself(thread: &ThreadSpans, mut parent: Option<u32>, operation: u1
 
 /// Returns `true` if a wait for a lock was followed at once by another wait for the same lock, without a hold
 /// in between: the thread was woken and did not get the lock. (A hold that follows a wait is always
-/// recorded.)
-fn is_vain(thread: &ThreadSpans, index: usize, end: u64) -> bool {
+/// recorded.) `near` is the position of the last search among the holds.
+fn is_vain(thread: &ThreadSpans, index: usize, end: u64, near: &mut usize) -> bool {
     let wait = &thread.waits[index];
     let Some(next) = thread.waits.get(index + 1) else { return false };
     if (next.site, next.object) != (wait.site, wait.object)
@@ -399,7 +400,7 @@ fn is_vain(thread: &ThreadSpans, index: usize, end: u64) -> bool {
         return false;
     }
     let is_it = |hold: &HoldSpan| (hold.site, hold.object) == (wait.site, wait.object);
-    let from = thread.holds.partition_point(|hold| hold.end < end);
+    let from = partition_point_from(&thread.holds, near, |hold| hold.end < end);
     !thread.holds[from..].iter().take_while(|hold| hold.end <= next.begin).any(is_it)
 }
 

@@ -12,14 +12,11 @@
 //! there), or was off its processor. On few processors the last part is often the largest: the holder was
 //! preempted, and the lock is not the cause.
 
-use super::nearby::partition_point_from;
-use super::pair::{HoldSpan, ThreadSpans, WaitSpan};
+use super::holders::Holders;
+use super::pair::{ThreadSpans, WaitSpan};
 use super::quick::QuickMap;
 use crate::WaitClass;
 use std::collections::BTreeMap;
-
-/// A release counts up to this time after the wait's end, because the holder may record it a moment late.
-const LATE_NS: u64 = 50_000;
 
 /// Longest gap between two recorded holds that counts as a handover, and longest time from the end of a hold
 /// to the end of the wait that it ended, if holds are sampled.
@@ -29,7 +26,7 @@ pub(crate) const WAKE_UP_NS: u64 = 50_000;
 pub(crate) type BlameKey = (u16, u32, Option<Holder>);
 
 /// Holder of a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Holder {
     /// Any thread, in this operation.
     In(u16),
@@ -64,6 +61,17 @@ impl BlameSums {
         self.handover += more.handover;
         more.via.iter().for_each(|(site, ns)| *self.via.entry(*site).or_default() += ns);
     }
+
+    /// Subtracts sums that were added before, except `via`.
+    pub(super) fn subtract(&mut self, less: &Self) {
+        self.count -= less.count;
+        self.waited -= less.waited;
+        self.holder_ran -= less.holder_ran;
+        self.holder_waited -= less.holder_waited;
+        self.holder_off -= less.holder_off;
+        self.holder_preempted -= less.holder_preempted;
+        self.handover -= less.handover;
+    }
 }
 
 /// The sums of all rows.
@@ -72,45 +80,50 @@ pub(crate) type Blame = QuickMap<BlameKey, BlameSums>;
 /// Adds a window's waits for locks, and for I/O of another thread. If a wait began in the previous window,
 /// the holder at its start is unknown.
 pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32, rows: &mut Blame) {
-    let holders = Holders::new(threads);
-    let outermost: Vec<Vec<&WaitSpan>> = threads.iter().map(outermost_waits).collect();
-    for (index, thread) in threads.iter().enumerate() {
-        let mut cursors = vec![Cursors::default(); threads.len()];
-        for wait in &thread.waits {
-            let is_counted = is_for_somebody(wait) && !is_in_endless(thread, wait);
-            let Some(end) = wait.end.filter(|_| is_counted) else { continue };
-            let operation = wait.op.map_or(0, |op| thread.ops[op as usize].operation);
-            let pieces = holders.of(index, wait, end);
-            let (mut at, mut unknown) = (wait.begin, 0);
-            for (i, piece) in pieces.iter().enumerate() {
-                let holder = match piece.operation {
-                    0 => Holder::Thread(threads[piece.thread].tag),
-                    operation => Holder::In(operation),
-                };
-                let row = rows.entry((operation, wait.site, Some(holder))).or_default();
-                row.count += u64::from(i + 1 == pieces.len());
-                let before = if i > 0 { piece.begin - at } else { 0 };
-                let after = if i + 1 == pieces.len() { end - piece.end } else { 0 };
-                for gap in [before, after] {
-                    if hold_sampling > 1 && gap > WAKE_UP_NS {
-                        unknown += gap;
-                    } else {
-                        row.hand_over(gap);
-                    }
-                }
-                let held = (&threads[piece.thread], &*outermost[piece.thread]);
-                row.add(piece, wait, held, &mut cursors[piece.thread]);
-                at = piece.end;
-            }
-            // Time before the first recorded hold, or the whole wait.
-            unknown += pieces.first().map_or(end, |p| p.begin) - wait.begin;
-            if unknown > 0 || pieces.is_empty() {
-                let row = rows.entry((operation, wait.site, None)).or_default();
-                row.count += u64::from(pieces.is_empty());
-                row.waited += unknown;
-            }
+    let holders = Holders::new(threads, hold_sampling);
+    for (index, wait, end) in in_order(threads) {
+        let thread = &threads[index];
+        let operation = wait.op.map_or(0, |op| thread.ops[op as usize].operation);
+        let mut rows = Rows::new(rows, operation, wait.site);
+        let unknown = holders.divide(index, wait, end, &mut rows);
+        if unknown > 0 {
+            rows.of(None).waited += unknown;
         }
     }
+}
+
+/// The rows of the waits of one operation at one site.
+pub(super) struct Rows<'r> {
+    rows: &'r mut Blame,
+    operation: u16,
+    site: u32,
+}
+
+impl<'r> Rows<'r> {
+    pub(super) fn new(rows: &'r mut Blame, operation: u16, site: u32) -> Self {
+        Self { rows, operation, site }
+    }
+
+    pub(super) fn of(&mut self, holder: Option<Holder>) -> &mut BlameSums {
+        self.rows.entry((self.operation, self.site, holder)).or_default()
+    }
+}
+
+/// Returns the waits with a holder, in order of their begins, each with its thread's index and its end. So
+/// successive lookups in the data of a thread are near each other, whichever thread waits.
+fn in_order(threads: &[ThreadSpans]) -> impl Iterator<Item = (usize, &WaitSpan, u64)> {
+    let mut order: Vec<(u64, u32, u32)> = Vec::new();
+    for (index, thread) in (0..).zip(threads) {
+        let counted = (0..)
+            .zip(&thread.waits)
+            .filter(|(_, wait)| is_for_somebody(wait) && !is_in_endless(thread, wait) && wait.end.is_some());
+        order.extend(counted.map(|(at, wait)| (wait.begin, index, at)));
+    }
+    order.sort_unstable();
+    order.into_iter().filter_map(|(_, index, at)| {
+        let wait = &threads[index as usize].waits[at as usize];
+        Some((index as usize, wait, wait.end?))
+    })
 }
 
 /// Returns `true` if another thread causes the wait. This holds for each wait for a lock, and for a wait for
@@ -127,124 +140,4 @@ fn is_for_somebody(wait: &WaitSpan) -> bool {
 /// waits.
 fn is_in_endless(thread: &ThreadSpans, wait: &WaitSpan) -> bool {
     wait.op.is_some_and(|op| thread.ops[op as usize].end.is_none() && !thread.is_ongoing(op))
-}
-
-/// Positions of the last lookups in the waits and the CPU time of a holder.
-#[derive(Debug, Clone, Copy, Default)]
-struct Cursors {
-    wait: usize,
-    cpu: usize,
-}
-
-/// A part of a wait, and its holder. Pieces of one wait do not overlap.
-#[derive(Debug, Clone, Copy)]
-struct Piece {
-    thread: usize,
-    operation: u16,
-    begin: u64,
-    end: u64,
-}
-
-impl BlameSums {
-    /// Adds time of a handover, without a recorded holder.
-    fn hand_over(&mut self, ns: u64) {
-        self.waited += ns;
-        self.handover += ns;
-    }
-
-    fn add(
-        &mut self,
-        piece: &Piece,
-        waiter: &WaitSpan,
-        (holder, waits): (&ThreadSpans, &[&WaitSpan]),
-        cursors: &mut Cursors,
-    ) {
-        let (begin, end) = (piece.begin, piece.end);
-        self.waited += end - begin;
-        let mut waited = 0;
-        let first = partition_point_from(waits, &mut cursors.wait, |w| w.end.unwrap_or(w.begin) <= begin);
-        for wait in waits[first..].iter().take_while(|w| w.begin < end) {
-            let overlap = wait.end.unwrap_or(wait.begin).min(end) - wait.begin.max(begin);
-            waited += overlap;
-            if (wait.site, wait.object) == (waiter.site, waiter.object) {
-                self.handover += overlap; // the holder has the lock and is still waking up
-            } else {
-                self.holder_waited += overlap;
-                *self.via.entry(wait.site).or_default() += overlap;
-            }
-        }
-        if holder.cpu.is_known() {
-            let rest = end - begin - waited.min(end - begin);
-            let before = holder.cpu.at(begin, &mut cursors.cpu);
-            let ran = (holder.cpu.at(end, &mut cursors.cpu) - before).min(rest);
-            self.holder_ran += ran;
-            self.holder_off += rest - ran;
-            self.holder_preempted += holder.off.between(begin, end).min(rest - ran);
-        }
-    }
-}
-
-/// Returns the thread's ended waits that are not inside another wait, in order of time.
-fn outermost_waits(thread: &ThreadSpans) -> Vec<&WaitSpan> {
-    thread.waits.iter().filter(|w| w.parent.is_none() && w.end.is_some()).collect()
-}
-
-/// The recorded holders of all objects.
-struct Holders<'t> {
-    threads: &'t [ThreadSpans],
-    by_tag: QuickMap<u32, usize>,
-    /// (thread, hold) by object, in order of the holds' ends.
-    holds: QuickMap<(u32, u64), Vec<(usize, &'t HoldSpan)>>,
-}
-
-impl<'t> Holders<'t> {
-    fn new(threads: &'t [ThreadSpans]) -> Self {
-        let mut holds: QuickMap<_, Vec<_>> = QuickMap::default();
-        for (index, thread) in threads.iter().enumerate() {
-            for hold in &thread.holds {
-                holds.entry((hold.site, hold.object)).or_default().push((index, hold));
-            }
-        }
-        holds.values_mut().for_each(|h| h.sort_by_key(|(thread, hold)| (hold.end, *thread)));
-        let by_tag = threads.iter().enumerate().map(|(i, t)| (t.tag, i)).collect();
-        Self { threads, by_tag, holds }
-    }
-
-    /// Returns the holders of the object during the wait, in order of time.
-    fn of(&self, waiter: usize, wait: &WaitSpan, end: u64) -> Vec<Piece> {
-        let whole = |thread, operation| vec![Piece { thread, operation, begin: wait.begin, end }];
-        if let Some(&index) = self.by_tag.get(&wait.holder).filter(|&&i| i != waiter) {
-            let operation = match wait.holder_in {
-                0 => self.threads[index].operation_at(wait.begin),
-                operation => operation,
-            };
-            return whole(index, operation);
-        }
-        let Some(holds) = self.holds.get(&(wait.site, wait.object)) else { return Vec::new() };
-        let from = holds.partition_point(|(_, h)| h.end < wait.begin);
-        let pieces = pieces(&holds[from..], waiter, wait.begin, end);
-        if !pieces.is_empty() {
-            return pieces;
-        }
-        let releases = holds[from..].iter().take_while(|(_, h)| h.end <= end + LATE_NS);
-        let nearest = releases
-            .filter(|(t, h)| *t != waiter && h.begin == h.end)
-            .min_by_key(|(_, h)| h.end.abs_diff(end));
-        nearest.map_or_else(Vec::new, |(thread, h)| whole(*thread, h.operation))
-    }
-}
-
-/// Returns the parts of `begin..end` that other threads' holds cover. Overlapping shared holds count in the
-/// order of their ends.
-fn pieces(holds: &[(usize, &HoldSpan)], waiter: usize, begin: u64, end: u64) -> Vec<Piece> {
-    let mut pieces = Vec::new();
-    let mut covered = begin;
-    for (thread, hold) in holds.iter().take_while(|(_, h)| h.begin < end) {
-        let (from, to) = (hold.begin.max(covered), hold.end.min(end));
-        if *thread != waiter && from < to {
-            pieces.push(Piece { thread: *thread, operation: hold.operation, begin: from, end: to });
-            covered = to;
-        }
-    }
-    pieces
 }

@@ -7,6 +7,7 @@
 //! | operations, waits and holds from events | `pair` |
 //! | time by operation and by site | `attribute` |
 //! | holders that threads waited for | `blame` |
+//! | the division of a wait among holders | `holders` |
 //! | call stacks of waits | `call_paths` |
 //! | CPU time in spin loops | `spins` |
 //! | lock instances as queues, and throughput ceilings | `stations` |
@@ -23,6 +24,7 @@ mod bounded;
 mod call_paths;
 mod cpu_curve;
 mod fold;
+mod holders;
 mod nearby;
 mod off_curve;
 mod pair;
