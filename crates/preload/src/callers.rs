@@ -97,21 +97,3 @@ extern "C" fn step(context: *mut c_void, walk: *mut c_void) -> c_int {
     walk.left -= 1;
     if walk.left == 0 { ENOUGH } else { GO_ON }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_on_two_paths_in_turn_are_drawn_alike() {
-        let drawn: Vec<u32> = (1..100_000).filter(|wait| is_drawn(*wait)).collect();
-        assert!(drawn.len().abs_diff(100_000 / 16) < 400, "{}", drawn.len());
-        for period in [2, 3, 4, 16] {
-            for turn in 0..period {
-                let of_path = drawn.iter().filter(|wait| *wait % period == turn).count();
-                let expected = drawn.len() / period as usize;
-                assert!(of_path.abs_diff(expected) * 5 < expected, "{turn} of {period}: {of_path}");
-            }
-        }
-    }
-}

@@ -83,7 +83,8 @@ fn is_own(frame: &Place) -> bool {
 }
 
 fn is_own_name(function: &str) -> bool {
-    let mut path = function.trim_start_matches(['<', '&', '*', '(']);
+    // glibc's debug information has its internal names.
+    let mut path = function.trim_start_matches(['<', '&', '*', '(']).trim_start_matches("__GI_");
     path = path.strip_prefix("mut ").or_else(|| path.strip_prefix("dyn ")).unwrap_or(path);
     is_named(function) && !LIBRARIES.iter().any(|library| path.starts_with(library)) && !is_parameter(path)
 }
@@ -139,6 +140,7 @@ mod tests {
             "__gthread_mutex_lock",
             "parking_lot::raw_mutex::RawMutex::lock_slow",
             "start_thread",
+            "__GI___clone3",
             "libstdc++.so.6.0.30+0xd4490",
             "0x7f00",
         ] {

@@ -35,6 +35,7 @@
 //! | `locks` | names a lock by its variable, the place that created it, or the place of most waits |
 //! | `handoff` | locks with a separate object for each waiter |
 //! | `spins` | spin loops, by samples of the program counter |
+//! | `faults` | page faults that waited for a device |
 //! | `threads` | names the operation of a thread |
 //! | `stacks` | the call stacks of a sample of the waits |
 //! | `frames` | the frame of a stack to show: the first one of the program's own code |
@@ -47,6 +48,7 @@ mod debug;
 mod directory;
 mod drain;
 pub mod error;
+mod faults;
 mod frames;
 mod handoff;
 pub mod kernel;

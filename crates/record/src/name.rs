@@ -9,8 +9,8 @@
 
 use crate::stacks::Stacks;
 use crate::symbols::{Files, Symbols};
+use crate::{faults, handoff, locks, spins};
 use crate::{frames, threads};
-use crate::{handoff, locks, spins};
 use azekura_trace::WaitKind;
 use azekura_trace::area::NAMES;
 use azekura_trace::event::{Event, EventKind, SWITCHED, UNWOKEN, WOKE};
@@ -96,12 +96,13 @@ pub(crate) fn name_with(mut trace: Trace, files: &mut Files) -> Trace {
     }
     stacks.add_to(&mut trace);
     spins::find(&mut trace, &symbols, &mut sites);
+    faults::name(&mut trace, &symbols, &mut sites);
     let used: HashSet<u32> = trace
         .threads
         .iter()
         .flat_map(|thread| &thread.events)
         .map(|event| event.site)
-        .chain(trace.samples.iter().map(|sample| sample.site))
+        .chain(trace.samples.iter().chain(&trace.faults).map(|sample| sample.site))
         .collect();
     trace.sites = sites.by_id().into_iter().filter(|(id, _)| used.contains(id)).collect();
     for name in trace.operations.values_mut() {

@@ -23,8 +23,8 @@ impl<'s> Stacks<'s> {
         Self { symbols, known: HashMap::new(), stacks: HashMap::new(), frames: HashMap::new() }
     }
 
-    /// Replaces the thread's marks of callers by stacks, and removes the marks of other calls. Call before the
-    /// sites are renumbered.
+    /// Replaces the thread's marks of callers by stacks, and removes the marks of other calls. Call before
+    /// the sites are renumbered.
     pub(crate) fn replace_marks(&mut self, thread: &mut ThreadTrace, calls: &HashMap<u32, Called>) {
         let mut callers: Stack = Vec::new();
         let mut events = Vec::with_capacity(thread.events.len());

@@ -66,7 +66,8 @@ fn foreign_files_and_other_versions_are_named() {
 }
 
 /// Returns a file with ten rounds of 20 events of two threads, and the offset and the number of the thread's
-/// earlier events of each block of events. The events of a round are 1,000 ticks after those of the one before.
+/// earlier events of each block of events. The events of a round are 1,000 ticks after those of the one
+/// before.
 fn rounds() -> (Vec<u8>, Vec<(usize, u32, u64)>) {
     let mut encoder = Encoder::new();
     encoder.session(&trace().session);

@@ -1,5 +1,5 @@
 //! `syscall(SYS_futex, …)`, by which runtimes and programs with locks of their own sleep (InnoDB, Rust's std,
-//! parking_lot).
+//! parking_lot), and `syscall(SYS_io_uring_enter, …)`.
 //!
 //! The call contains an address and a value, but not their meaning. A wait is guessed to be for a lock if the
 //! expected value is one that usually means "locked, with waiters": 2, or the highest bit set (but not all
@@ -7,7 +7,7 @@
 //! functions that wait, and by holds: the time between a wait and a wake-up of the same thread. Reports call
 //! such a lock `futex`.
 
-use super::{address, begun, ended_by, released, signals, taken};
+use super::{address, begun, ended_by, released, signals, taken, watched};
 use crate::next::next;
 use crate::session::{is_on, process_ends};
 use azekura_trace::area::Called;
@@ -35,9 +35,16 @@ extern "C" fn syscall() {
         "mov rdi, [rsp]",
         "jmp {futex_of_several}",
         "3:",
+        "cmp rdi, {ring}",
+        "jne 4f",
+        "mov rdi, [rsp]",
+        "jmp {enter_ring}",
+        "4:",
         "jmp {other}",
         number = const libc::SYS_futex,
         several = const libc::SYS_futex_waitv,
+        ring = const libc::SYS_io_uring_enter,
+        enter_ring = sym enter_ring,
         futex = sym futex,
         futex_of_several = sym futex_of_several,
         other = sym other,
@@ -59,9 +66,16 @@ extern "C" fn syscall() {
         "mov x0, x30",
         "b {futex_of_several}",
         "3:",
+        "cmp x0, {ring}",
+        "b.ne 4f",
+        "mov x0, x30",
+        "b {enter_ring}",
+        "4:",
         "b {other}",
         number = const libc::SYS_futex,
         several = const libc::SYS_futex_waitv,
+        ring = const libc::SYS_io_uring_enter,
+        enter_ring = sym enter_ring,
         futex = sym futex,
         futex_of_several = sym futex_of_several,
         other = sym other,
@@ -145,6 +159,28 @@ unsafe extern "C" fn futex_of_several(
     let result = call();
     ended_by(waiting, result >= 0);
     result
+}
+
+/// Records `io_uring_enter` if the call waits for completions. These may be of devices, of the network or of
+/// timers, so the wait counts as idle. The first argument is the call site, the others are those of the
+/// system call.
+unsafe extern "C" fn enter_ring(
+    from: usize,
+    ring: c_long,
+    submitted: c_long,
+    awaited: c_long,
+    flags: c_long,
+    argument: c_long,
+    size: c_long,
+) -> c_long {
+    const GETEVENTS: c_long = 1;
+    // SAFETY: as in `other`.
+    let call =
+        || unsafe { NEXT.get()(libc::SYS_io_uring_enter, ring, submitted, awaited, flags, argument, size) };
+    if flags & GETEVENTS == 0 || awaited as u32 == 0 {
+        return call();
+    }
+    watched(Called::IoUring, ring as usize, from, || WaitKind::Idle, call)
 }
 
 /// Returns `true` if the call wakes waiters. For a lock word, this is the last step of a release.

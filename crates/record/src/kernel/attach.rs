@@ -185,6 +185,7 @@ impl TraceBuilder<'_> {
             quota: None,
             switches: Switches::Recorded { lost: seen.lost },
             samples: Vec::new(),
+            faults: Vec::new(),
             unrecorded_threads: 0,
             frames: BTreeMap::new(),
             stacks: BTreeMap::new(),

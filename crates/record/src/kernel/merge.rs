@@ -26,23 +26,30 @@ impl Watched {
                 add_calls(thread, calls, off, &operations, &clock);
             }
         }
-        let samples = trace.threads.iter().flat_map(|thread| {
-            let (tag, samples) = (thread.tag, self.samples.get(&thread.os_id));
-            let sample = move |(address, count): (&u64, &u64)| CpuSample {
-                tag,
-                address: *address,
-                site: 0,
-                count: *count,
-            };
-            samples.into_iter().flatten().map(sample)
-        });
-        trace.samples = samples.collect();
-        trace.samples.sort_unstable();
+        trace.samples = counts(&trace.threads, &self.samples);
+        trace.faults = counts(&trace.threads, &self.faults);
         if self.has_switches {
             add_off(trace, &self.off);
             trace.switches = Switches::Recorded { lost: self.lost };
         }
     }
+}
+
+/// Returns the counts by address of the threads of a trace.
+fn counts(threads: &[ThreadTrace], counted: &HashMap<u32, HashMap<u64, u64>>) -> Vec<CpuSample> {
+    let of_thread = |thread: &ThreadTrace| {
+        let (tag, counts) = (thread.tag, counted.get(&thread.os_id));
+        let sample = move |(address, count): (&u64, &u64)| CpuSample {
+            tag,
+            address: *address,
+            site: 0,
+            count: *count,
+        };
+        counts.into_iter().flatten().map(sample)
+    };
+    let mut samples: Vec<CpuSample> = threads.iter().flat_map(of_thread).collect();
+    samples.sort_unstable();
+    samples
 }
 
 /// Adds the times off the processor to each thread.
@@ -257,6 +264,7 @@ mod tests {
             quota: None,
             switches: Switches::NotAsked,
             samples: Vec::new(),
+            faults: Vec::new(),
             unrecorded_threads: 0,
             frames: BTreeMap::new(),
             stacks: BTreeMap::new(),
@@ -275,6 +283,7 @@ mod tests {
             off: [(77, vec![off(410, 490, false), off(600, 820, true)])].into(),
             calls: [(77, vec![call(100, false), call(900, true)]), (78, vec![call(1, false)])].into(),
             samples: [(77, [(0x5010, 4)].into()), (78, [(0x5010, 9)].into())].into(),
+            faults: [(77, [(0x5020, 2)].into())].into(),
             has_switches: true,
             lost: 3,
         };
@@ -292,6 +301,7 @@ mod tests {
         assert_eq!(trace.threads[0].off.len(), 2);
         let sample = CpuSample { tag: 1, address: 0x5010, site: 0, count: 4 };
         assert_eq!(trace.samples, [sample], "those of a thread of the trace");
+        assert_eq!(trace.faults, [CpuSample { address: 0x5020, count: 2, ..sample }]);
     }
 
     #[test]

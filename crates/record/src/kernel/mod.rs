@@ -4,6 +4,7 @@
 //! | event | mechanism | needs |
 //! |---|---|---|
 //! | `switches`: times off the processors, preemption | `PERF_RECORD_SWITCH` | perf_event_paranoid up to 2 |
+//! | page faults that waited for a device | `PERF_COUNT_SW_PAGE_FAULTS_MAJ` | as switches |
 //! | samples of the program counter: spin loops | `PERF_COUNT_SW_CPU_CLOCK` | as switches |
 //! | `functions`: operations by function symbols | uprobes at entry and return | root or CAP_PERFMON |
 //! | [`attach`]: waits of a running process | tracepoints of the futex calls | root or CAP_PERFMON |

@@ -28,6 +28,9 @@ const RETURNS: u32 = 1 << 16;
 /// Source number of the event that samples the program counter.
 const SAMPLES: u32 = u32::MAX - 1;
 
+/// Source number of the event that records page faults which wait for a device.
+const FAULTS: u32 = u32::MAX - 2;
+
 /// Kinds and flags of records (`enum perf_event_type`).
 pub(super) mod record {
     pub(crate) const LOST: u32 = 2;
@@ -139,13 +142,18 @@ impl Watch {
         self.period.set(keep, now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs());
     }
 
-    /// Opens the samples, in user mode only: the kernel permits these to every user for the user's own
-    /// processes.
+    /// Opens the samples and the page faults, in user mode only: the kernel permits these to every user for
+    /// the user's own processes.
     fn open_samples(&self, thread: Option<i32>, cpu: usize) -> Result<(), RecordError> {
         let mut builder = Builder::new(Software::CPU_CLOCK);
         observe(common(&mut builder, cpu), thread).sample(SampleFlag::IP).sample_period(SAMPLE_PERIOD);
         self.open(SAMPLES, &builder, SAMPLE_RING)
-            .map_err(|source| refused("samples of the program counter", source))
+            .map_err(|source| refused("samples of the program counter", source))?;
+        // These faults are rare: each one waits for a device. A fault in the kernel, as in `read` into a
+        // mapped file, is not recorded.
+        let mut builder = Builder::new(Software::PAGE_FAULTS_MAJ);
+        observe(common(&mut builder, cpu), thread).sample(SampleFlag::IP).sample_period(1);
+        self.open(FAULTS, &builder, SAMPLE_RING).map_err(|source| refused("page faults", source))
     }
 
     fn open_switches(&self, thread: Option<i32>, cpu: usize) -> Result<(), RecordError> {
@@ -255,6 +263,8 @@ pub struct Watched {
     pub(super) calls: HashMap<u32, Vec<Call>>,
     /// Number of samples of the program counter, by thread and address.
     pub(super) samples: HashMap<u32, HashMap<u64, u64>>,
+    /// Number of page faults that waited for a device, by thread and address of the instruction.
+    pub(super) faults: HashMap<u32, HashMap<u64, u64>>,
     /// Set if switches were watched.
     pub(super) has_switches: bool,
     /// Number of records that did not fit into a ring.
@@ -307,6 +317,7 @@ struct Records {
     switches: Switches,
     calls: Vec<(u32, Call)>,
     samples: HashMap<u32, HashMap<u64, u64>>,
+    faults: HashMap<u32, HashMap<u64, u64>>,
     period: Arc<Period>,
     has_switches: bool,
     lost: u64,
@@ -317,20 +328,22 @@ struct Records {
 impl Sink for Records {
     fn take(&mut self, source: u32, kind: u32, misc: u16, bytes: &[u8]) {
         let is_full = self.most.is_some_and(|most| self.switches.len() + self.calls.len() >= most);
-        // A sample begins with the program counter.
-        let ns = u64_at(bytes, if source == SAMPLES { 16 } else { 8 });
+        // A sample and a fault begin with the program counter.
+        let is_counted = source == SAMPLES || source == FAULTS;
+        let ns = u64_at(bytes, if is_counted && kind == record::SAMPLE { 16 } else { 8 });
         match kind {
             record::SWITCH | record::SAMPLE if !self.period.contains(ns) => {}
-            record::SWITCH | record::SAMPLE if is_full && source != SAMPLES => self.lost += 1,
+            record::SWITCH | record::SAMPLE if is_full && !is_counted => self.lost += 1,
             record::SWITCH => {
                 self.switches.take(misc, bytes);
             }
-            record::SAMPLE if source == SAMPLES => {
+            record::SAMPLE if is_counted => {
                 let (address, thread) = (u64_at(bytes, 0), u32_at(bytes, 12));
-                *self.samples.entry(thread).or_default().entry(address).or_default() += 1;
+                let counts = if source == FAULTS { &mut self.faults } else { &mut self.samples };
+                *counts.entry(thread).or_default().entry(address).or_default() += 1;
             }
             // A lost sample does not count as a lost record.
-            record::LOST if source == SAMPLES => {}
+            record::LOST if is_counted => {}
             record::SAMPLE => {
                 let thread = u32_at(bytes, 4);
                 let (function, returns) = (source % RETURNS, source >= RETURNS);
@@ -348,6 +361,7 @@ impl Records {
         let mut watched = Watched {
             off: self.switches.sorted(),
             samples: self.samples,
+            faults: self.faults,
             has_switches: self.has_switches,
             lost: self.lost,
             ..Watched::default()

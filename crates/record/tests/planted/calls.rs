@@ -3,7 +3,7 @@
 use super::{build, others, record, scratch, turn};
 use azekura_record::{Launch, RecordError, launch};
 use azekura_trace::WaitKind;
-use azekura_trace::analyze::{Analysis, AnalyzeOptions};
+use azekura_trace::analyze::{Analysis, AnalyzeOptions, Verdict};
 use azekura_trace::file::Trace;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,6 +33,45 @@ fn each_call_that_receives_from_a_socket_is_a_wait_for_the_network() {
         });
         assert!(is_right, "{name}: {report}");
     }
+}
+
+#[test]
+fn a_wait_for_completions_of_io_uring_is_named() {
+    let mut programs = turn();
+    let program = build("io_ring", &mut programs);
+    let output = scratch().join("io_ring.trace");
+    match record(&program, &[], &output) {
+        Ok(3) => println!("not judged: the system has no io_uring"),
+        other => {
+            assert_eq!(other, Ok(0));
+            let analysis = Analysis::new(&Trace::read(&output).unwrap(), &AnalyzeOptions::default()).unwrap();
+            let site = analysis.sites.iter().find(|site| site.name == "io_uring in wait_for_one");
+            assert!(site.is_some_and(|site| site.count > 10), "{:#?}", analysis.sites);
+        }
+    }
+}
+
+#[test]
+fn waits_for_pages_of_a_mapped_file_are_told_as_such() {
+    let mut programs = turn();
+    let program = build("mapped_file", &mut programs);
+    let output = scratch().join("mapped_file.trace");
+    let command = vec![program.into(), scratch().join("mapped").into()];
+    let launched = launch(&Launch { command, output: output.clone(), ..Launch::default() }).unwrap();
+    if launched.status.code() == Some(3) || !launched.refusals.is_empty() {
+        println!("not judged: no device behind the file system, or {:?}", launched.refusals);
+        return;
+    }
+    assert_eq!(launched.status.code(), Some(0));
+    let options = AnalyzeOptions { operation: Some("reader".into()), ..AnalyzeOptions::default() };
+    let analysis = Analysis::new(&Trace::read(&output).unwrap(), &options).unwrap();
+    let is_told = |a: &Analysis| match &a.verdict {
+        Verdict::PageFaults { count, site, .. } => *count > 100 && site.starts_with("page fault in reader"),
+        // Other programs used the processors.
+        Verdict::Cpu { .. } => others(a).is_none_or(|part| part > 0.2) && !a.faults.is_empty(),
+        _ => false,
+    };
+    assert!(is_told(&analysis), "{} {:#?}", analysis.verdict.sentence(), analysis.faults);
 }
 
 #[test]

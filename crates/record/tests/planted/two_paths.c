@@ -1,4 +1,5 @@
-// One lock, taken in a function that two functions call. Each thread pays in three times, and then draws once.
+// One lock, taken in a function that two functions call. Each thread pays in three times, and then draws
+// once.
 #include "planted.h"
 static pthread_mutex_t vault_mutex = PTHREAD_MUTEX_INITIALIZER;
 static volatile long balance;

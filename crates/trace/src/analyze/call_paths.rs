@@ -18,8 +18,8 @@ pub struct StackRow {
     pub count: u64,
     /// Net time of these waits.
     pub net_ns: u64,
-    /// `net_ns` as a fraction of the net time of all sampled waits in the row: the estimated share of the row's
-    /// time.
+    /// `net_ns` as a fraction of the net time of all sampled waits in the row: the estimated share of the
+    /// row's time.
     pub share: f64,
 }
 

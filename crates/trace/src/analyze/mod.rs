@@ -10,6 +10,7 @@
 //! | the division of a wait among holders | `holders` |
 //! | call stacks of waits | `call_paths` |
 //! | CPU time in spin loops | `spins` |
+//! | page faults that waited for a device | `faults` |
 //! | lock instances as queues, and throughput ceilings | `stations` |
 //! | throughput without a lock | `what_if` |
 //! | sums over the windows of a long recording | `fold` |
@@ -23,6 +24,7 @@ mod blame;
 mod bounded;
 mod call_paths;
 mod cpu_curve;
+mod faults;
 mod fold;
 mod holders;
 mod nearby;
@@ -38,6 +40,7 @@ pub mod verdict;
 mod what_if;
 
 pub use call_paths::StackRow;
+pub use faults::FaultRow;
 pub use rows::{
     BlameRow, DamageRow, InstanceRow, LockRow, OpenRow, OperationRow, Preemption, Recorded, SiteRow,
     Slowdown, WaitRow, WhatIfRows,
@@ -108,6 +111,8 @@ pub struct Analysis {
     pub sites: Vec<SiteRow>,
     /// Spin loops, in descending order of CPU time.
     pub spins: Vec<SpinRow>,
+    /// Page faults that waited for a device, in descending order of their number.
+    pub faults: Vec<FaultRow>,
     /// Holders for which threads waited, in descending order of wait.
     pub blame: Vec<BlameRow>,
     /// Predictions for the chosen operation.
@@ -240,6 +245,7 @@ impl Work<'_> {
             waits: self.wait_rows(),
             sites: self.site_rows(),
             spins: self.spin_rows(),
+            faults: self.fault_rows(),
             blame: self.blame_rows(),
             what_if,
             open: self.open_rows(),

@@ -40,8 +40,8 @@ pub struct Recorded {
     pub cut_short_at: Option<u64>,
     /// The parts of the file that could not be read; `None` if there are none.
     pub damage: Option<DamageRow>,
-    /// `true` if stacks are the words of the waiters' memory that look like return addresses, as in a recording
-    /// of a running process: frames may be missing or false.
+    /// `true` if stacks are the words of the waiters' memory that look like return addresses, as in a
+    /// recording of a running process: frames may be missing or false.
     pub stacks_are_guesses: bool,
     /// The clock (hazard T3).
     pub clock: &'static str,

@@ -2,13 +2,15 @@
 //! throughput would rise noticeably without it, because a long wait alone is no bottleneck. Otherwise the
 //! processors, the devices, or nothing is named.
 
-use super::{Analysis, OperationRow};
+use super::{Analysis, OperationRow, faults};
 use crate::WaitKind;
 use serde::Serialize;
 use std::fmt::Write;
 
 /// Smallest predicted gain of throughput without a lock that makes the lock a bottleneck.
 const LEAST_GAIN: f64 = 0.05;
+/// Largest predicted gain that is printed. A thread that waits forever has any gain.
+const MOST_GAIN: f64 = 1000.0;
 /// Utilization from which on the processors are the bottleneck if no lock is.
 const BUSY: f64 = 0.85;
 /// Fraction of the elapsed time from which on I/O or unexplained time is named.
@@ -87,6 +89,15 @@ pub enum Verdict {
         /// The kind of the waits at that site.
         kind: Option<WaitKind>,
     },
+    /// Time off the processor in page faults: the threads read mapped files, or swapped memory.
+    PageFaults {
+        /// Fraction of the elapsed time off the processor without another reason.
+        share: f64,
+        /// Number of page faults that waited for a device.
+        count: u64,
+        /// The site with most of them.
+        site: String,
+    },
     /// Time off the processor that no probe explains: other processes, or waits without a probe.
     OffCpu {
         /// Fraction of the elapsed time.
@@ -136,7 +147,7 @@ impl Verdict {
     /// reason. The other verdicts name the reason of recorded time, or the whole program's use of processors.
     fn needs_all_events(&self) -> bool {
         match self {
-            Self::Nothing | Self::OffCpu { .. } => true,
+            Self::Nothing | Self::OffCpu { .. } | Self::PageFaults { .. } => true,
             Self::Cpu { utilisation, .. } => *utilisation < BUSY,
             _ => false,
         }
@@ -188,14 +199,26 @@ impl Verdict {
         }
         let off_cpu = row.other_ns.map_or(0.0, share);
         if off_cpu >= LARGE {
-            return Self::OffCpu { share: off_cpu };
+            return Self::off_cpu(analysis, off_cpu);
         }
-        let small = (off_cpu > WAITS).then_some(Self::OffCpu { share: off_cpu });
+        let small = (off_cpu > WAITS).then(|| Self::off_cpu(analysis, off_cpu));
         // Few threads leave most of the processors idle, and are limited by their own work.
         let computes = row.cpu_ns.is_some_and(|ns| share(ns) >= BUSY);
         let computing = computes.then_some(Self::Cpu { utilisation, own });
         let of_row = Self::waits(analysis, row).or(small).or(computing);
         of_row.or_else(|| Self::waits_of_all(analysis)).unwrap_or(Self::Nothing)
+    }
+
+    /// Returns the verdict about time off the processor without a probe.
+    fn off_cpu(analysis: &Analysis, share: f64) -> Self {
+        match analysis.faults.first() {
+            Some(most) if faults::explain(&analysis.faults, &analysis.total) => Self::PageFaults {
+                share,
+                count: analysis.faults.iter().map(|row| row.count).sum(),
+                site: most.site.clone(),
+            },
+            _ => Self::OffCpu { share },
+        }
     }
 
     /// Returns the CPU quota, if threads were throttled for a large part of the time. Throttled time is a sum
@@ -276,8 +299,11 @@ impl Verdict {
     pub fn sentence(&self) -> String {
         match self {
             Self::Lock { site, gain, is_limit, holder_off_cpu, burnt, vain } => {
-                let mut sentence =
-                    format!("{site}: without it throughput would rise by {:.0} %.", gain * 100.0);
+                let mut sentence = if *gain < MOST_GAIN {
+                    format!("{site}: without it throughput would rise by {:.0} %.", gain * 100.0)
+                } else {
+                    format!("{site}: nearly all of the time is waiting for it.")
+                };
                 if *is_limit {
                     sentence +=
                         " It limits admission and hides the locks behind it: record again without it.";
@@ -332,6 +358,11 @@ impl Verdict {
                 };
                 format!("{:.0} % of the time is waiting for {what}, most at {site}.", share * 100.0)
             }
+            Self::PageFaults { share, count, site } => format!(
+                "{:.0} % of the time is off the processor, and is explained by {count} page faults of mapped \
+                 files (or swapped memory) that waited for a device, most at {site}.",
+                share * 100.0
+            ),
             Self::OffCpu { share } => format!(
                 "{:.0} % of the time is off the processor without a probe that says why (other \
                  processes, or waits without a probe).",

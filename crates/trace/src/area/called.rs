@@ -39,13 +39,14 @@ pub enum Called {
     Msgsnd,
     SyncFileRange,
     Connect,
+    IoUring,
     Caller,
     /// All call sites that had no room in the table.
     More,
 }
 
 /// Names of the calls, by the number of [`Called`], from 1.
-pub const NAMES: [&str; 36] = [
+pub const NAMES: [&str; 37] = [
     "mutex",
     "spin lock",
     "rwlock",
@@ -80,6 +81,7 @@ pub const NAMES: [&str; 36] = [
     "msgsnd",
     "sync_file_range",
     "connect",
+    "io_uring",
     "caller",
     "more call sites",
 ];

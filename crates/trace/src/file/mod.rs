@@ -11,7 +11,7 @@
 //! | 1 session | [`SessionInfo`]; the first block, once |
 //! | 2 sites, 3 operations | id, name, file, line of each newly recorded name |
 //! | 4 thread | [`ThreadTrace`] without its events; before the thread's first events |
-//! | 5 events | a thread's tag, its losses and its events so far, and delta-coded events (about ten bytes each) |
+//! | 5 events | a thread's tag, its losses and events so far, and delta-coded events (ten bytes each) |
 //! | 6 clock | [`ClockSample`]; one at the start, one with each drain, one at the end |
 //! | 7 end | number of all events and losses; the last block |
 //! | 8 modules | [`Module`]s; each such block replaces the previous one |
@@ -23,6 +23,7 @@
 //! | 14 quota | [`CpuQuota`]; at most once |
 //! | 15 frames | id, name, file, line of each frame of a stack |
 //! | 16 stacks | id, number of frames, ids of the frames, the innermost first |
+//! | 17 faults | [`CpuSample`]s of page faults of all threads |
 //!
 //! Events are in *rounds*: in a round each thread has at most one block of events. Events of a later round
 //! happened later, except those that a thread wrote while the other rings were drained. So a file can be read
@@ -48,8 +49,8 @@ use crate::event::Event;
 use std::collections::BTreeMap;
 
 const MAGIC: &[u8; 8] = b"AZKTRACE";
-/// Version of the format. Version 3 added stacks, and the number of a thread's earlier events to each block of
-/// events. Earlier versions are refused.
+/// Version of the format. Version 3 added stacks, and the number of a thread's earlier events to each block
+/// of events. Earlier versions are refused.
 const VERSION: u32 = 3;
 
 /// Kinds of blocks.
@@ -70,6 +71,7 @@ mod block {
     pub(super) const QUOTA: u8 = 14;
     pub(super) const FRAMES: u8 = 15;
     pub(super) const STACKS: u8 = 16;
+    pub(super) const FAULTS: u8 = 17;
     /// Bytes before a block's payload.
     pub(super) const HEAD: usize = 12;
 
@@ -209,14 +211,14 @@ pub struct CpuQuota {
     pub throttled_ns: u64,
 }
 
-/// Samples of a thread's program counter, taken at equal intervals of its CPU time.
+/// Samples of a thread's program counter, taken at equal intervals of its CPU time or at page faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CpuSample {
     /// The thread's number in traces.
     pub tag: u32,
     /// The program counter; 0 once the recording has names.
     pub address: u64,
-    /// The site of the spin loop around the address; 0 if none is known.
+    /// The site of the spin loop or the page fault at the address; 0 if none is known.
     pub site: u32,
     /// Number of samples.
     pub count: u64,
@@ -282,6 +284,9 @@ pub struct Trace {
     pub switches: Switches,
     /// Samples of the program counter, by thread; empty if there are none.
     pub samples: Vec<CpuSample>,
+    /// Page faults that waited for a device (major faults), by thread and instruction: `site` is the
+    /// function.
+    pub faults: Vec<CpuSample>,
     /// Frames of stacks, by id.
     pub frames: BTreeMap<u32, Name>,
     /// Stacks of waits, by id: the ids of the frames, the innermost first.

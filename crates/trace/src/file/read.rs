@@ -99,6 +99,7 @@ pub(super) struct Parts {
     quota: Option<CpuQuota>,
     switches: Option<Switches>,
     samples: Vec<CpuSample>,
+    faults: Vec<CpuSample>,
     unrecorded: u64,
     frames: BTreeMap<u32, Name>,
     stacks: BTreeMap<u32, Vec<u32>>,
@@ -133,7 +134,8 @@ impl Parts {
             (block::MODULES, _) => self.take_modules(input)?,
             (block::SWITCHES, _) => self.take_switches(input)?,
             (block::OFF, _) => self.take_off(input)?,
-            (block::SAMPLES, _) => self.take_samples(input)?,
+            (block::SAMPLES, _) => take_samples(input, &mut self.samples)?,
+            (block::FAULTS, _) => take_samples(input, &mut self.faults)?,
             (block::UNRECORDED, _) => self.unrecorded = number(input)?,
             (block::QUOTA, _) => {
                 self.quota = Some(CpuQuota { millis: number(input)?, throttled_ns: number(input)? });
@@ -281,14 +283,6 @@ impl Parts {
         Ok(())
     }
 
-    fn take_samples(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
-        while !input.is_empty() {
-            let (tag, address) = (small(input)?, number(input)?);
-            self.samples.push(CpuSample { tag, address, site: small(input)?, count: number(input)? });
-        }
-        Ok(())
-    }
-
     fn take_modules(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
         self.modules.clear();
         while !input.is_empty() {
@@ -331,6 +325,7 @@ impl Parts {
             quota: self.quota,
             switches: self.switches.unwrap_or_default(),
             samples: self.samples,
+            faults: self.faults,
             frames: self.frames,
             stacks: self.stacks,
             ending,
@@ -368,6 +363,14 @@ fn session(input: &mut &[u8]) -> Result<SessionInfo, Wrong> {
         started_wall_ns: number(input)?,
         label: text(input)?,
     })
+}
+
+fn take_samples(input: &mut &[u8], samples: &mut Vec<CpuSample>) -> Result<(), Wrong> {
+    while !input.is_empty() {
+        let (tag, address) = (small(input)?, number(input)?);
+        samples.push(CpuSample { tag, address, site: small(input)?, count: number(input)? });
+    }
+    Ok(())
 }
 
 fn named(input: &mut &[u8]) -> Result<(u32, Name), Wrong> {

@@ -200,10 +200,19 @@ impl Encoder {
 
     /// Writes samples of the program counter; nothing if there are none.
     pub fn samples(&mut self, samples: &[CpuSample]) {
+        self.counts(block::SAMPLES, samples);
+    }
+
+    /// Writes page faults; nothing if there are none.
+    pub fn faults(&mut self, faults: &[CpuSample]) {
+        self.counts(block::FAULTS, faults);
+    }
+
+    fn counts(&mut self, kind: u8, samples: &[CpuSample]) {
         if samples.is_empty() {
             return;
         }
-        self.block(block::SAMPLES, |out| {
+        self.block(kind, |out| {
             for sample in samples {
                 put_u64(out, sample.tag.into());
                 put_u64(out, sample.address);
@@ -286,6 +295,7 @@ impl super::Trace {
         encoder.clock(&self.begin);
         encoder.switches(&self.switches);
         encoder.samples(&self.samples);
+        encoder.faults(&self.faults);
         encoder.unrecorded(self.unrecorded_threads);
         if let Some((first, last)) = self.machine_cpu_ns {
             encoder.machine(first);

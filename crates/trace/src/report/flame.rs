@@ -1,9 +1,9 @@
 //! The off-CPU flame graph of the page, as nested boxes that need no script. The width of a box is its share
 //! of the time that waits spent off the processor.
 //!
-//! The levels are all waits, the kind of wait, the operation, the frames from the outermost one to the function
-//! that waits, and the site. The recorder samples stacks, so the time of the waits at a site is divided in
-//! proportion to the time of its sampled waits.
+//! The levels are all waits, the kind of wait, the operation, the frames from the outermost one to the
+//! function that waits, and the site. The recorder samples stacks, so the time of the waits at a site is
+//! divided in proportion to the time of its sampled waits.
 
 use super::html::escape;
 use crate::WaitClass;
@@ -68,8 +68,8 @@ fn sampled(analysis: &Analysis) -> String {
     let sentence = match stacks {
         0 => "The recording has no call stacks of waits.".to_owned(),
         _ => format!(
-            "Stacks were recorded for {stacks} of {all} waits, and divide the time of each site. The outermost \
-             frames of deep stacks are missing."
+            "Stacks were recorded for {stacks} of {all} waits, and divide the time of each site. The \
+             outermost frames of deep stacks are missing."
         ),
     };
     format!("<p class=\"soft\">{sentence}</p>")

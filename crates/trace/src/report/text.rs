@@ -15,6 +15,7 @@ pub(super) fn text(analysis: &Analysis, top: usize) -> String {
     call_paths(analysis, &mut out);
     sites(analysis, top, &mut out);
     spins(analysis, top, &mut out);
+    faults(analysis, top, &mut out);
     blame(analysis, top, &mut out);
     what_if(analysis, top, &mut out);
     open(analysis, &mut out);
@@ -130,7 +131,7 @@ fn call_paths(analysis: &Analysis, out: &mut String) {
     }
     title(
         out,
-        "Call paths of the longest waits (from the waiting function outward; shares by a sample of the waits)",
+        "Call paths of the longest waits (the waiting function first; shares of the sampled waits' time)",
     );
     for (site, count, stacks) in longest {
         let sampled: u64 = stacks.iter().map(|stack| stack.count).sum();
@@ -189,6 +190,17 @@ fn spins(analysis: &Analysis, top: usize, out: &mut String) {
     }
     if !table.is_empty() {
         title(out, "Spin loops, by samples of the program counter");
+        table.write(out);
+    }
+}
+
+fn faults(analysis: &Analysis, top: usize, out: &mut String) {
+    let mut table = Table::new(1, &["site", "faults"]);
+    for row in analysis.faults.iter().take(top) {
+        table.row(vec![row.site.clone(), grouped(row.count as i64)]);
+    }
+    if !table.is_empty() {
+        title(out, "Page faults that waited for a device (mapped files, swapped memory)");
         table.write(out);
     }
 }

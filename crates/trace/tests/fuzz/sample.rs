@@ -50,6 +50,7 @@ pub(crate) fn trace(events: u64) -> Trace {
         quota: Some(CpuQuota { millis: 1500, throttled_ns: 11 }),
         switches: Switches::Recorded { lost: 7 },
         unrecorded_threads: 5,
+        faults: vec![CpuSample { tag: 2, address: 0x6010, site: 1, count: 9 }],
         samples: vec![CpuSample { tag: 1, address: 0x5010, site: 2, count: 300 }],
         frames: [(1, name("lock")), (2, name("main"))].into(),
         stacks: [(1, vec![1, 2]), (2, vec![2])].into(),
