@@ -3,6 +3,7 @@
 //! A wait of a C++ or Rust program is in a function of the language's library, or of a lock library. The line
 //! that the user can change is in a caller of this function.
 
+use crate::allocators;
 use crate::symbols::{Place, Symbols};
 use std::collections::BTreeMap;
 
@@ -79,7 +80,9 @@ fn is_named(function: &str) -> bool {
 }
 
 fn is_own(frame: &Place) -> bool {
-    is_own_name(&frame.function) && !HEADERS.iter().any(|part| frame.file.contains(part))
+    is_own_name(&frame.function)
+        && !HEADERS.iter().any(|part| frame.file.contains(part))
+        && allocators::of(frame).is_none()
 }
 
 fn is_own_name(function: &str) -> bool {

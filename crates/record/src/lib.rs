@@ -32,6 +32,7 @@
 //! | [`kernel`] | records of the kernel: context switches, calls of functions, a process that runs already |
 //! | [`symbols`] | translates addresses to functions, variables and lines |
 //! | `debug` | files with debug information that are installed apart from their programs |
+//! | `allocators` | locks inside memory allocators |
 //! | `locks` | names a lock by its variable, the place that created it, or the place of most waits |
 //! | `handoff` | locks with a separate object for each waiter |
 //! | `spins` | spin loops, by samples of the program counter |
@@ -44,6 +45,7 @@
 
 #![forbid(unsafe_code)]
 
+mod allocators;
 mod debug;
 mod directory;
 mod drain;

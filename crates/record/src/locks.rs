@@ -4,6 +4,7 @@
 //! events of an object get the site of that object. Objects with the same name, such as all mutexes created
 //! in one line, share a site as its instances.
 
+use crate::allocators;
 use crate::frames::{self, Stack};
 use crate::name::{CALLER, Called};
 use crate::symbols::{Place, Symbols};
@@ -100,6 +101,8 @@ const ACQUIRE: [&str; 7] = [
 /// Functions that wait for work, in the same libraries and in CPython.
 const AWAIT: [&str; 6] =
     ["Condvar::wait", "condvar::Condvar", "Parker::park", "absl::CondVar", "recv", "SimpleQueue_get"];
+/// Kinds of objects that allocators use as locks.
+const ALLOCATOR_LOCKS: [&str; 4] = ["mutex", "spin lock", "rwlock", "futex"];
 /// Number of frames of a wait that are searched for these functions.
 const NEAR_FRAMES: usize = 4;
 /// At least one of this number of waits, without those in vain, must be followed by a hold.
@@ -143,6 +146,9 @@ impl Known {
     fn is_lock(&self, symbols: &Symbols, at_once: u64) -> bool {
         if self.waits.is_empty() {
             return false;
+        }
+        if self.allocator(symbols).is_some() {
+            return true;
         }
         // Frames further out are the program's own functions, which may have any name.
         let near = self.stacks.keys().flat_map(|stack| stack.iter().take(NEAR_FRAMES));
@@ -215,8 +221,21 @@ impl Known {
         delaying.len()
     }
 
+    /// Returns the allocator that the object is a lock of. A condition variable of an allocator is for its
+    /// background threads, which wait for work.
+    fn allocator(&self, symbols: &Symbols) -> Option<&'static str> {
+        let address = most(&self.waited).unwrap_or(self.seen);
+        let is_lock = ALLOCATOR_LOCKS.contains(&self.what);
+        is_lock.then(|| allocators::of_waits(&self.stacks, address, symbols)).flatten()
+    }
+
     fn identity(&self, object: u64, symbols: &Symbols) -> Identity {
         let what = self.what;
+        if let Some(allocator) = self.allocator(symbols) {
+            let variable = symbols.variable(object).map_or_else(String::new, |name| format!("{name}, "));
+            let own = format!("{variable}the allocator's lock ({allocator})");
+            return Identity { what, own, waited_in: String::new() };
+        }
         let own = match (symbols.variable(object), self.made) {
             (Some(variable), _) => format!("{variable}, {what}"),
             (None, Some(made)) => format!("{what} of {}", at(&symbols.code(made))),

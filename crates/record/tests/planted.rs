@@ -22,6 +22,8 @@ use std::process::Command;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+#[path = "planted/allocators.rs"]
+mod allocators;
 #[path = "planted/calls.rs"]
 mod calls;
 #[path = "planted/collection.rs"]

@@ -4,6 +4,8 @@
 //! wake-up of a lock's waiters counts as a release by the waking thread. A lock is named by its variable, or
 //! otherwise by the place of its waits: the nearest address on the waiter's stack that follows a call
 //! instruction, outside of the C library. This address is a guess, because the stack may contain stale words.
+//! If the nearest function of the C library with a name is its allocator's (`malloc`, `free`), the wait is
+//! for a lock of the allocator.
 //!
 //! The CPU time of a thread is read at the beginning and at the end of the recording. Between the two, it
 //! grows while the thread is on a processor according to the kernel's records.
@@ -11,9 +13,11 @@
 use super::futexes::{Begun, FutexRecords, Watch, What};
 use super::merge::{CpuBetween, add_off};
 use super::watch::{Off, threads_of};
+use crate::allocators;
 use crate::error::RecordError;
 use crate::name::{CALLER, name};
 use crate::process::text;
+use crate::symbols::Symbols;
 use azekura_trace::WaitKind;
 use azekura_trace::event::{Event, EventKind, SWITCHED};
 use azekura_trace::file::{
@@ -21,6 +25,7 @@ use azekura_trace::file::{
 };
 use azekura_trace::parts::{CpuQuotas, processors};
 use rustix::time::{ClockId, clock_gettime};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -38,7 +43,10 @@ pub fn attach(process: u32, mut goes_on: impl FnMut() -> bool) -> Result<Trace, 
         .map_or_else(|| text(format!("/proc/{process}/maps")), Ok)
         .map_err(|source| RecordError::NoProcess { process, source })?;
     let modules = modules(&maps);
-    let code = modules.iter().filter(|m| m.is_code).map(|m| m.module.base..m.module.base + m.module.len);
+    let code = modules
+        .iter()
+        .filter(|m| m.is_code || m.is_library_c)
+        .map(|m| m.module.base..m.module.base + m.module.len);
     let watch = Watch::start(process, code.collect())?;
     let begin = Snapshot::now(process);
     let mut quotas = CpuQuotas::of(Some(process));
@@ -107,10 +115,12 @@ fn raise_open_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// A mapped file; `is_code` is set if it contains code that may be a caller of a wait.
+/// A mapped file; `is_code` is set if it contains code that may be a caller of a wait, `is_library_c` if it
+/// contains code of the C library.
 struct Mapped {
     module: Module,
     is_code: bool,
+    is_library_c: bool,
 }
 
 fn modules(maps: &str) -> Vec<Mapped> {
@@ -125,8 +135,9 @@ fn modules(maps: &str) -> Vec<Mapped> {
         let is_library_c =
             ["libc.so", "libc-", "ld-", "libpthread"].iter().any(|begin| file.starts_with(begin));
         let is_code = rights.contains('x') && !is_library_c;
+        let is_library_c = rights.contains('x') && is_library_c;
         let module = Module { base, len: end.saturating_sub(base), offset, path };
-        module.path.starts_with('/').then_some(Mapped { module, is_code })
+        module.path.starts_with('/').then_some(Mapped { module, is_code, is_library_c })
     };
     maps.lines().filter_map(parse).collect()
 }
@@ -198,7 +209,7 @@ impl TraceBuilder<'_> {
 
     /// Returns, for each futex word of a lock, the call sites of the waits for it. A thread that releases the
     /// word ends waits at all of these sites.
-    fn locks(&mut self, seen: &FutexRecords, callers: &Callers<'_>) -> Locks {
+    fn locks(&mut self, seen: &FutexRecords, callers: &Callers) -> Locks {
         let mut locks = Locks::new();
         // In order of thread ids, so that site numbers do not depend on the order of the hash map.
         let steps: BTreeMap<_, _> = seen.steps.iter().collect();
@@ -223,7 +234,7 @@ impl TraceBuilder<'_> {
         name: String,
         operation: u16,
         seen: &FutexRecords,
-        (callers, locks): (&Callers<'_>, &Locks),
+        (callers, locks): (&Callers, &Locks),
     ) -> ThreadTrace {
         let off = seen.off.get(&tid).map_or(&[][..], Vec::as_slice);
         let steps = seen.steps.get(&tid).map_or(&[][..], Vec::as_slice);
@@ -298,36 +309,72 @@ type Locks = HashMap<u64, Vec<u32>>;
 /// Largest number of return addresses of a wait.
 const CALLERS: usize = 12;
 
+/// Code by its address in memory.
+type Code = Vec<(u64, Vec<u8>)>;
+
 /// Distinguishes return addresses from other words of a stack.
-struct Callers<'m> {
-    /// Code by its address in memory.
-    code: Vec<(u64, Vec<u8>)>,
-    modules: &'m [Mapped],
+struct Callers {
+    code: Code,
+    library_c: Code,
+    symbols: Symbols,
+    /// For addresses in the C library: whether the function is the allocator's; `None` without a name.
+    in_allocator: RefCell<HashMap<u64, Option<bool>>>,
 }
 
-impl<'m> Callers<'m> {
-    fn new(modules: &'m [Mapped]) -> Self {
+impl Callers {
+    fn new(modules: &[Mapped]) -> Self {
         let read = |mapped: &Mapped| {
             let bytes = crate::symbols::read_file(std::path::Path::new(&mapped.module.path))?;
             let from = usize::try_from(mapped.module.offset).ok()?;
             let to = from.saturating_add(usize::try_from(mapped.module.len).ok()?).min(bytes.len());
             Some((mapped.module.base, bytes.get(from..to)?.to_vec()))
         };
-        Self { code: modules.iter().filter(|m| m.is_code).filter_map(read).collect(), modules }
+        let files: Vec<Module> = modules.iter().map(|m| m.module.clone()).collect();
+        Self {
+            code: modules.iter().filter(|m| m.is_code).filter_map(read).collect(),
+            library_c: modules.iter().filter(|m| m.is_library_c).filter_map(read).collect(),
+            symbols: Symbols::new(&files),
+            in_allocator: RefCell::default(),
+        }
     }
 
-    /// Returns the nearest return addresses. The kernel does not unwind, so some may be stale words.
+    /// Returns the nearest return addresses: at most one in the C library's allocator, and those of other
+    /// code. The kernel does not unwind, so some may be stale words.
     fn of(&self, begun: &Begun) -> Vec<u64> {
-        debug_assert!(self.modules.len() >= self.code.len());
-        begun.stack.iter().copied().filter(|address| self.is_behind_a_call(*address)).take(CALLERS).collect()
+        let own = begun.stack.iter().copied().filter(|address| is_behind_a_call(&self.code, *address));
+        self.allocator(begun).into_iter().chain(own.take(CALLERS)).collect()
     }
 
-    fn is_behind_a_call(&self, address: u64) -> bool {
-        self.code.iter().any(|(base, code)| {
-            let at = address.checked_sub(*base).and_then(|at| usize::try_from(at).ok());
-            at.and_then(|at| code.get(at.saturating_sub(7)..at)).is_some_and(follows_call)
+    /// Returns the nearest return address in a function with a name if it is in the C library's allocator.
+    /// Words further out may be stale.
+    fn allocator(&self, begun: &Begun) -> Option<u64> {
+        for address in begun.stack.iter().copied() {
+            if is_behind_a_call(&self.code, address) {
+                return None;
+            }
+            if is_behind_a_call(&self.library_c, address)
+                && let Some(is_allocator) = self.is_in_allocator(address)
+            {
+                return is_allocator.then_some(address);
+            }
+        }
+        None
+    }
+
+    fn is_in_allocator(&self, address: u64) -> Option<bool> {
+        *self.in_allocator.borrow_mut().entry(address).or_insert_with(|| {
+            let place = self.symbols.code(address - 1);
+            let has_name = !place.function.contains("+0x");
+            has_name.then(|| allocators::of(&place).is_some())
         })
     }
+}
+
+fn is_behind_a_call(code: &Code, address: u64) -> bool {
+    code.iter().any(|(base, code)| {
+        let at = address.checked_sub(*base).and_then(|at| usize::try_from(at).ok());
+        at.and_then(|at| code.get(at.saturating_sub(7)..at)).is_some_and(follows_call)
+    })
 }
 
 /// Returns `true` if the bytes end with a call instruction: on x86-64, `E8` with four bytes, or `FF /2` in

@@ -40,7 +40,8 @@ fn a_program_with_a_mutex_in_its_allocator_runs_unchanged() {
     assert_eq!((output.as_str(), status.code()), ("1\n", Some(0)), "{status}");
     let trace = Trace::read(place.path().join("trace")).expect("a recording");
     let analysis = Analysis::new(&trace, &AnalyzeOptions::default()).unwrap();
-    let is_named = analysis.sites.iter().any(|site| site.name.starts_with("heap_mutex, mutex"));
+    let name = "heap_mutex, the allocator's lock (malloc of the program)";
+    let is_named = analysis.sites.iter().any(|site| site.name.starts_with(name));
     assert!(is_named, "{:#?}", analysis.sites);
     assert_eq!(trace.ending, Ending::Complete);
 }
