@@ -8,6 +8,7 @@ use azekura_latch::{HybridLatch, Version};
 use crate::cleaner::CleanerNotifier;
 use crate::dirty_map::DirtyMap;
 use crate::frame::{self, Evicted, Frame, FrameId, Look};
+use crate::index_stack::{Below, IndexStack};
 use crate::page_table::{Inserted, Owners, PageTable};
 use crate::policy::two_rings::TwoRings;
 use crate::policy::{Search, Sweep};
@@ -256,6 +257,53 @@ impl ModelSupply {
     /// Stops the cleaner.
     pub fn stop(&self) {
         self.notifier.stop(&self.supply);
+    }
+}
+
+/// Two stacks of free numbers that share their links, and the owners of the numbers.
+#[derive(Debug)]
+pub struct ModelStacks {
+    stacks: [IndexStack; 2],
+    links: Links,
+    is_owned: [AtomicU64; 2],
+}
+
+#[derive(Debug)]
+struct Links([AtomicU64; 2]);
+
+impl Below for Links {
+    fn below(&self, number: u32) -> u32 {
+        self.0[number as usize].load(Relaxed) as u32
+    }
+
+    fn set_below(&self, number: u32, below: u32) {
+        self.0[number as usize].store(below.into(), Relaxed);
+    }
+}
+
+impl Default for ModelStacks {
+    fn default() -> Self {
+        let words = || std::array::from_fn(|_| AtomicU64::new(0));
+        Self { stacks: [IndexStack::new(2), IndexStack::new(0)], links: Links(words()), is_owned: words() }
+    }
+}
+
+impl ModelStacks {
+    /// Pops a number, which the caller owns then.
+    pub fn pop(&self, stack: usize) -> Option<u32> {
+        step();
+        let number = self.stacks[stack].pop(&self.links)?;
+        // Relaxed: the stack must publish the store of the earlier owner.
+        assert_eq!(self.is_owned[number as usize].load(Relaxed), 0, "a number has one owner");
+        self.is_owned[number as usize].store(1, Relaxed);
+        Some(number)
+    }
+
+    /// Pushes a number of the caller.
+    pub fn push(&self, stack: usize, number: u32) {
+        self.is_owned[number as usize].store(0, Relaxed);
+        self.stacks[stack].push(number, &self.links);
+        step();
     }
 }
 

@@ -103,7 +103,7 @@ pub struct BufferPool {
     pub(crate) table: PageTable,
     hints: PageHints,
     pub(crate) policy: Replacement,
-    free_frames: CachePadded<FreeFrames>,
+    free_frames: FreeFrames,
     spare_buffers: CachePadded<IndexStack>,
     pub(crate) store: Arc<dyn PageStore>,
     pub(crate) log: Arc<dyn DurableLog>,
@@ -158,7 +158,7 @@ impl BufferPool {
             hints: PageHints::new(frames, &mut memory),
             frames: memory.array(frames, Frame::new),
             policy: Replacement::new(policy, frames),
-            free_frames: CachePadded::new(FreeFrames::all(frames)),
+            free_frames: FreeFrames::all(frames),
             spare_buffers: CachePadded::new(IndexStack::new(buffers)),
             store,
             log,
@@ -465,7 +465,7 @@ impl BufferPool {
     /// Assigns a vacant frame to a page, unless the page has one. The caller then reads the page if a buffer
     /// is available.
     fn map(&self, vacant: Vacant, page_id: PageId) -> Option<Fixed<'_>> {
-        let Vacant { owner, buffer } = vacant;
+        let Vacant { owner, mut buffer } = vacant;
         let id = owner.frame;
         let frame = &self.frames[id.0 as usize];
         frame.publish(owner, page_id);
@@ -482,13 +482,12 @@ impl BufferPool {
             };
             return Some(Fixed { filling, guard });
         }
-        buffer.into_iter().for_each(|buffer| self.put_spare_buffer(buffer));
         drop(guard);
         // A stale lookup (FRAME-5) or the hand may have brought another thread here; then that thread
         // recycles the frame.
-        if frame.try_evict() {
-            self.free_if_owned(self.finish_eviction(id));
-        }
+        let vacant = if frame.try_evict() { self.finish_eviction(id) } else { None };
+        self.free_if_owned(vacant.map(|vacant| vacant.with(&mut buffer)));
+        buffer.into_iter().for_each(|buffer| self.put_spare_buffer(buffer));
         None
     }
 

@@ -33,6 +33,13 @@ pub(super) struct Vacant {
     pub(super) buffer: Option<u32>,
 }
 
+impl Vacant {
+    /// Returns the frame with `buffer`, unless it has one.
+    pub(super) fn with(self, buffer: &mut Option<u32>) -> Self {
+        Self { buffer: self.buffer.or_else(|| buffer.take()), ..self }
+    }
+}
+
 /// The result of a wait for the cleaner.
 enum Waited {
     /// A frame was free before the wait began.
@@ -74,12 +81,26 @@ impl BufferPool {
         });
     }
 
-    /// Returns frame and buffer to their lists if the caller was the last evicting thread.
+    /// Frees the frame, with its buffer, if the caller was the last evicting thread. The next miss of the
+    /// calling thread takes it.
     pub(super) fn free_if_owned(&self, vacant: Option<Vacant>) {
-        if let Some(Vacant { owner, buffer }) = vacant {
-            buffer.into_iter().for_each(|buffer| self.put_spare_buffer(buffer));
-            self.free_frames.push(owner, &self.frames);
+        if let Some(vacant) = vacant {
+            self.free_frames.push_own(self.kept(vacant), &self.frames);
         }
+    }
+
+    /// Returns the frame, which keeps its buffer.
+    fn kept(&self, Vacant { owner, buffer }: Vacant) -> Evicted {
+        if let Some(buffer) = buffer {
+            self.frames[owner.frame.0 as usize].keep_buffer(&owner, buffer);
+        }
+        owner
+    }
+
+    /// Frees the frame, and returns its buffer to the spare ones.
+    fn free_without_buffer(&self, Vacant { owner, buffer }: Vacant) {
+        buffer.into_iter().for_each(|buffer| self.put_spare_buffer(buffer));
+        self.free_frames.push(owner, &self.frames);
     }
 
     /// Allocates a frame for `page_id`: evicted, without a mapping.
@@ -99,7 +120,9 @@ impl BufferPool {
         let (mut attempt, mut pinned_seen, mut is_stuck) = (0, 0, false);
         let mut backoff = Backoff::new();
         while attempt < self.victim_tries() {
-            if let Some(vacant) = self.free_frame() {
+            // A frame of another stripe is better than a second search.
+            let is_free = if attempt == 0 { self.free_frame() } else { self.any_free_frame() };
+            if let Some(vacant) = is_free {
                 return Ok(vacant);
             }
             let is_bounded = self.supply.has_cleaner() && !is_stuck;
@@ -151,9 +174,14 @@ impl BufferPool {
         Err(FixError::PoolExhausted { page_id, pinned: pinned_seen, frames: self.frames.len() })
     }
 
-    /// Takes a frame from the free list.
+    /// Takes a free frame, if the stripe of this thread or the common list has one.
     fn free_frame(&self) -> Option<Vacant> {
         self.free_frames.pop(&self.frames).map(|owner| self.vacant(owner))
+    }
+
+    /// Takes a free frame, if there is one.
+    fn any_free_frame(&self) -> Option<Vacant> {
+        self.free_frames.pop_any(&self.frames).map(|owner| self.vacant(owner))
     }
 
     fn vacant(&self, owner: Evicted) -> Vacant {
@@ -175,8 +203,8 @@ impl BufferPool {
     fn wait_for_cleaner(&self) -> Waited {
         let registration = self.supply.register();
         sync_point!("registered for a free frame");
-        if let Some(owner) = self.free_frames.pop(&self.frames) {
-            return Waited::Free(self.vacant(owner)); // SUPPLY-1
+        if let Some(vacant) = self.any_free_frame() {
+            return Waited::Free(vacant); // SUPPLY-1
         }
         self.notifier.call();
         self.counters.add(Counter::WaitsForFrames, 1);
@@ -225,11 +253,8 @@ impl BufferPool {
             let swept = self.policy.sweep(&self.frames, &mut search);
             self.counters.add(Counter::CleanerLooks, search.looks as u64);
             let Sweep::Victim { frame, swap } = swept else { break };
-            if let Some(Vacant { owner, buffer }) = self.evict(frame, swap) {
-                if let Some(buffer) = buffer {
-                    self.frames[owner.frame.0 as usize].keep_buffer(&owner, buffer);
-                }
-                self.free_frames.push(owner, &self.frames);
+            if let Some(vacant) = self.evict(frame, swap) {
+                self.free_frames.push(self.kept(vacant), &self.frames);
                 freed += 1;
             }
         }
@@ -245,11 +270,13 @@ impl BufferPool {
     /// Evicts a page for its buffer and frees its frame: used if stalled threads seem to hold all spare
     /// buffers.
     pub(super) fn buffer_of_a_victim(&self) -> Option<u32> {
-        if let Some(vacant) = self.free_frame() {
-            self.free_if_owned(Some(vacant));
+        if let Some(vacant) = self.any_free_frame() {
+            self.free_without_buffer(vacant);
         }
         match self.policy.sweep(&self.frames, &mut Search::full()) {
-            Sweep::Victim { frame, swap } => self.free_if_owned(self.evict(frame, swap)),
+            Sweep::Victim { frame, swap } => {
+                self.evict(frame, swap).into_iter().for_each(|vacant| self.free_without_buffer(vacant));
+            }
             // A later call finds the page clean if the write succeeded.
             Sweep::Dirty(id) => drop(self.write_back_victim(id)),
             Sweep::Nothing { .. } | Sweep::BoundReached => {}
