@@ -243,29 +243,29 @@ impl Simulated {
         pages: u64,
         seed: u64,
     ) -> Result<(Run, Point), SimulationError> {
-        let cache: Arc<dyn PageCache> = kind.build(self.frames, Device::memory()).into();
-        warm(&*cache, self.frames, pages, self.skew, seed);
-        let before = cache.tally().misses;
-        let counter = Counter::begin(self.rule.span(WINDOWS, processors));
-        let all = Rc::new(Cell::new(0));
-        let profile = Rc::new(self.profile.clone());
-        let mut simulation = Simulation::new(profile, processors, seed).without(&self.without);
-        for thread in 0..processors as u64 {
-            let (cache, counter, all) = (Arc::clone(&cache), counter.clone(), Rc::clone(&all));
-            let draw = Work::Nanoseconds(self.draw_ns);
-            let references = References::new(pages, self.skew, seed.wrapping_mul(1000) + thread);
-            simulation.thread(move || {
-                for page in references {
-                    machine::works(draw);
-                    assert_eq!(cache.visit(page), page, "the cache gave another page");
-                    all.set(all.get() + 1);
-                    if !counter.count(&mut 0) {
-                        break;
-                    }
-                }
-            });
-        }
+        let span = self.rule.span(WINDOWS, processors);
+        let (frames, skew, draw) = (self.frames, self.skew, Work::Nanoseconds(self.draw_ns));
+        let left = Rc::new(Cell::new(None));
+        let result = Rc::clone(&left);
+        let mut simulation = Simulation::new(Rc::new(self.profile.clone()), processors, seed);
+        simulation = simulation.without(&self.without);
+        simulation.thread(move || {
+            // Built in the simulated machine: the number of its processors decides the number of stripes.
+            let cache: Arc<dyn PageCache> = kind.build(frames, Device::memory()).into();
+            machine::outside(|| warm(&*cache, frames, pages, skew, seed));
+            let before = cache.tally().misses;
+            let counter = Counter::begin(span);
+            let client = |thread| {
+                let (cache, counter) = (Arc::clone(&cache), counter.clone());
+                let references = References::new(pages, skew, seed.wrapping_mul(1000) + thread);
+                thread::spawn(move || visit_all(&*cache, references, draw, &counter))
+            };
+            let clients: Vec<_> = (0..processors as u64).map(client).collect();
+            let visits: u64 = clients.into_iter().map(|client| client.join().expect("no panic")).sum();
+            result.set(Some((counter, visits, cache.tally().misses - before)));
+        });
         let outcome = simulation.run()?;
+        let (counter, visits, misses) = left.take().expect("the simulation ran to its end");
         let run = counter.run(seed, 0);
         let threads_time = counter.measured_time().as_secs_f64() * processors as f64;
         let point = Point {
@@ -274,12 +274,26 @@ impl Simulated {
             processors,
             rate: run.rate,
             runs: Vec::new(),
-            hit_ratio: 1.0 - (cache.tally().misses - before) as f64 / f64::from(all.get().max(1)),
+            hit_ratio: 1.0 - misses as f64 / visits.max(1) as f64,
             steps: outcome.steps,
             stalls: outcome.stalls.iter().take(PLACES).map(|stall| named(stall, threads_time)).collect(),
         };
         Ok((run, point))
     }
+}
+
+/// Visits the pages until the counter ends the run. Returns the number of visits.
+fn visit_all(cache: &dyn PageCache, references: References, draw: Work, counter: &Counter) -> u64 {
+    let mut visits = 0;
+    for page in references {
+        machine::works(draw);
+        assert_eq!(cache.visit(page), page, "the cache gave another page");
+        visits += 1;
+        if !counter.count(&mut 0) {
+            break;
+        }
+    }
+    visits
 }
 
 fn warm(cache: &dyn PageCache, frames: usize, pages: u64, skew: Skew, seed: u64) {
