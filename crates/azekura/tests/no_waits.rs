@@ -272,3 +272,27 @@ fn an_interruption_stops_long_calls() -> Result<(), Error> {
     assert_eq!(db.transact(|tx| tx.table(&ROWS)?.len())?, 60_000);
     Ok(())
 }
+
+/// Another transaction with a lock in the table prevents that a large transaction locks the whole table. Its
+/// locks have a bound: then it waits for the table.
+#[test]
+fn the_locks_of_a_large_transaction_have_a_bound_beside_another_writer() -> Result<(), Error> {
+    let db = Database::builder().lock_escalation(2).open_in_memory()?;
+    db.transact(|tx| tx.table(&ROWS)?.insert(&0, &0))?;
+    db.transact(|tx| tx.table(&OTHER)?.insert(&0, &0))?;
+    let other = db.begin()?;
+    other.table(&ROWS)?.insert(&0, &1)?;
+    let large = db.begin()?;
+    large.set_nowait(true)?;
+    let rows = large.table(&ROWS)?;
+    let taken = (1..10_000).map_while(|key| rows.insert(&key, &key.into()).ok().map(|_| key));
+    let last = taken.last().expect("some rows");
+    assert!((2_000..2_100).contains(&last), "{last} rows");
+    assert!(is_refused(rows.insert(&(last + 1), &0)), "each further row");
+    large.table(&OTHER)?.insert(&1, &0)?; // other tables are not affected
+    other.commit()?;
+    (last + 1..10_000).try_for_each(|key| rows.insert(&key, &key.into()).map(drop))?;
+    large.commit()?;
+    assert_eq!(db.transact(|tx| Ok(tx.table(&ROWS)?.range(..).count()))?, 10_000);
+    Ok(())
+}

@@ -362,8 +362,9 @@ impl Transaction {
     }
 
     /// Counts `more` record locks in a table. If there are many, tries to lock the whole table in `mode`
-    /// without waiting. So a scan or load of a large table needs only one lock, and memory for at most a few
-    /// thousand.
+    /// without waiting. So a scan or load of a large table needs only one lock, and usually memory for a few
+    /// thousand. Another transaction with locks in the table prevents this. If the transaction has
+    /// [`ESCALATIONS`] times as many locks, it therefore waits for the whole table.
     fn escalate(&self, tree: Tree, more: usize, mode: TableMode) -> Result<(), Error> {
         let mut state = self.state()?;
         if state.table_mode(tree.id).is_some_and(|m| m.covers(mode)) {
@@ -374,7 +375,11 @@ impl Transaction {
         if *count <= self.db.options.escalation {
             return Ok(());
         }
-        *count = 0;
+        if state.locks.len() > self.db.options.escalation.saturating_mul(ESCALATIONS) {
+            drop(state);
+            return self.lock_table(tree, mode);
+        }
+        *state.record_locks_in(tree.id) = 0;
         if let Ok(depends_on) = self.db.locks.try_lock_table(&mut state.locks, tree.id, mode) {
             state.depend_on(&self.db, depends_on);
             state.note_table_mode(tree.id, mode);
@@ -382,6 +387,10 @@ impl Transaction {
         Ok(())
     }
 }
+
+/// Bound of the locks of a transaction, in numbers of locks after which it tries to lock the whole table:
+/// about a million locks, each of 100 to 200 bytes.
+const ESCALATIONS: usize = 1024;
 
 fn cursor_is_undone() -> Error {
     Error::Invalid("a rollback to an earlier savepoint has ended this iterator; make a new one".into())
