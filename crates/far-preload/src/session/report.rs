@@ -230,7 +230,8 @@ impl Report<'_> {
         } else if small_blocks + mappings > launch.local as u64 {
             say(format_args!(
                 "azekura far: warning: small blocks and other mappings take more than --local {}; a lower \
-                 --block makes more of them far memory\n",
+                 --block makes blocks of malloc far memory; memory that the program takes from brk or from \
+                 __libc_malloc is never far: raise --local for it\n",
                 Size(launch.local)
             ));
         }
