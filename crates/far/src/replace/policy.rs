@@ -29,8 +29,8 @@ pub enum Policy {
     /// An active and an inactive list (§2.3).
     UPlru,
     /// Azekura's own policy, the default: evicts the page with the latest predicted use, from each page's own
-    /// history. Tracks uses only while that costs less than it saves, as measured; otherwise it selects as
-    /// Swap-in history. Needs no tuning.
+    /// history. Tracks uses only while that costs at most a quarter of the swaps, as measured; otherwise it
+    /// selects as Swap-in history. Needs no tuning.
     #[default]
     Adaptive,
 }

@@ -9,8 +9,6 @@ pub struct Spent {
     pub swap_ns: f64,
     /// Time for clearing bits, and for faults that only set a bit.
     pub bits_ns: f64,
-    /// Time of the program's own work: the rest.
-    pub program_ns: f64,
     /// Current cost of a swap (not a sum): the median of the latest swaps, so that one delayed swap has no
     /// influence.
     pub swap_price_ns: f64,
@@ -26,15 +24,8 @@ impl Spent {
             swaps: self.swaps - earlier.swaps,
             swap_ns: self.swap_ns - earlier.swap_ns,
             bits_ns: self.bits_ns - earlier.bits_ns,
-            program_ns: self.program_ns - earlier.program_ns,
             ..self
         }
-    }
-
-    /// Returns the cost of paging per nanosecond of the program's own work.
-    #[must_use]
-    pub fn burden(self) -> f64 {
-        (self.swap_ns + self.bits_ns) / self.program_ns.max(1.0)
     }
 }
 
@@ -48,12 +39,9 @@ mod tests {
             swaps,
             swap_ns: 100.0 * ns,
             bits_ns: 20.0 * ns,
-            program_ns: 240.0 * ns,
             swap_price_ns: 90.0,
             bit_ns: 7.0,
         };
-        let between = at(9, 5.0).since(at(4, 3.0));
-        assert_eq!(between, at(5, 2.0));
-        assert_eq!(between.burden(), 0.5);
+        assert_eq!(at(9, 5.0).since(at(4, 3.0)), at(5, 2.0));
     }
 }

@@ -30,7 +30,7 @@
 
 use super::Core;
 use crate::error::Loss;
-use crate::pager::state::{State, Touch};
+use crate::pager::state::State;
 use crate::replace::{Access, PageNo};
 use std::ops::Range;
 
@@ -81,7 +81,7 @@ impl Open {
 impl Core {
     /// Opens the span of an empty page that was touched, if it fits. Threads that wait for its pages then
     /// continue.
-    pub(super) fn open(&mut self, page: u32, touch: Touch) -> bool {
+    pub(super) fn open(&mut self, page: u32) -> bool {
         let Some(span) = self.open.span_of(page, self.pages.len()) else { return false };
         let fits = self.local + span.len() <= self.open.most.min(self.limit);
         let is_empty = |page: u32| matches!(self.pages[page as usize].state, State::Empty);
@@ -93,7 +93,6 @@ impl Core {
         }
         self.local += span.len();
         self.stats.zero_fills += span.len() as u64;
-        self.meter.filled(touch.since);
         let guess = self.follow(page);
         if let Some(prefetch) = &mut self.prefetch {
             prefetch.came_with(page, span.clone());

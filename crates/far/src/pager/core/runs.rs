@@ -124,7 +124,7 @@ impl Core {
 
     /// Makes an empty page resident, and prefetches the predicted pages behind it.
     pub(super) fn touched_empty(&mut self, page: u32, touch: Touch) {
-        if self.open(page, touch) {
+        if self.open(page) {
             return;
         }
         if !self.make_frame_free(Some(page)) {
@@ -142,7 +142,6 @@ impl Core {
         }
         self.local += pages.len();
         self.stats.zero_fills += pages.len() as u64;
-        self.meter.filled(touch.since);
         let filled = pages[0]..pages[pages.len() - 1] + 1;
         let pages: Vec<(u32, u32)> = pages.into_iter().zip(frames).collect();
         self.make_resident(&pages, page, touch.access);

@@ -4,9 +4,9 @@
 //!
 //! 1. **Time** is counted in visible events: page-ins, and reference bits that are set again.
 //! 2. **Cost control** ([`cost_control`]). The region measures the cost of swaps, of cleared bits and of
-//!    their faults ([`Spent`](super::Spent)). Bits are cleared only as long as that costs less than the swaps
-//!    that it saves. Otherwise no bits are cleared, and the policy of swap-in history, which needs no bits,
-//!    chooses the victims.
+//!    their faults ([`Spent`](super::Spent)). Bits are cleared only while this costs at most a quarter of the
+//!    swaps. Otherwise no bits are cleared, and the policy of swap-in history, which needs no bits, chooses
+//!    the victims.
 //! 3. **Clearing** ([`watch`]). The bit of a touched page is cleared when its burst of use should be over, so
 //!    that its next use is detected. The wait is learned per page: it doubles if the page is touched again at
 //!    once, and halves otherwise. Each page-in pays for some clearings, four or eight, depending on their

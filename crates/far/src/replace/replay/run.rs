@@ -192,10 +192,10 @@ impl<'p> Run<'p> {
 
     /// Reports the costs so far to the policy.
     fn account(&mut self) {
-        let Outcome { swap_ins, swap_ns, clear_ns, set_ns, compute_ns, .. } = self.outcome;
+        let Outcome { swap_ins, swap_ns, clear_ns, set_ns, .. } = self.outcome;
         let spent = &mut self.bits.spent;
         (spent.swaps, spent.swap_ns) = (swap_ins, swap_ns - self.first_touches_ns);
-        (spent.bits_ns, spent.program_ns) = (clear_ns + set_ns, compute_ns);
+        spent.bits_ns = clear_ns + set_ns;
     }
 
     /// Calls the policy's timer if it is due. After a wait longer than the interval the timer is called once,
