@@ -90,6 +90,7 @@ fn open(
 ) -> PyResult<Database> {
     let mut builder = builder().create(create).read_only(read_only).direct_pages(direct_pages);
     if !durable {
+        // Relaxed is a durability here, not a memory ordering.
         builder = builder.durability(Durability::Relaxed);
     }
     if let Some(interval) = log_sync_interval {
@@ -229,6 +230,7 @@ impl Database {
         let tx = without_gil(py, || {
             let tx = self.db.begin()?;
             if let Some(durable) = durable {
+                // Relaxed is a durability here, not a memory ordering.
                 tx.set_durability(if durable { Durability::Immediate } else { Durability::Relaxed });
             }
             if lock_timeout.is_some() {

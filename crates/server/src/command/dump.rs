@@ -215,8 +215,8 @@ impl RestoreOptions {
     }
 }
 
-/// Runs `RESTORE key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]`. The time is
-/// in milliseconds; 0 means that the key does not expire.
+/// Runs `RESTORE key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]`. The time
+/// is in milliseconds; 0 means that the key does not expire.
 pub(super) fn restore(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let key = request.arg(1);
     let options = RestoreOptions::parse(request)?;
