@@ -39,7 +39,8 @@ def main():
     processes, threads, depth, last = {}, {}, defaultdict(int), defaultdict(int)
     slices = instants = 0
     flows = defaultdict(list)
-    interned = {"event_names": {}, "event_categories": {}, "debug_annotation_names": {}}
+    tables = ["event_names", "event_categories", "debug_annotation_names", "debug_annotation_string_values"]
+    interned = {table: {} for table in tables}
     for number, packet in enumerate(trace.packet):
         if not packet.HasField("timestamp") or not packet.trusted_packet_sequence_id:
             fail(f"packet {number} without time or sequence")
@@ -60,7 +61,7 @@ def main():
             for entry in getattr(packet.interned_data, table):
                 if entry.iid in texts:
                     fail(f"packet {number}: a second text for number {entry.iid} of {table}")
-                texts[entry.iid] = entry.name
+                texts[entry.iid] = entry.str if table == tables[-1] else entry.name
         event = packet.track_event
         track = event.track_uuid
         if track not in threads:
@@ -86,6 +87,8 @@ def main():
             fail(f"packet {number}: an event without name or category")
         used = [("event_categories", iid) for iid in event.category_iids]
         used += [("debug_annotation_names", note.name_iid) for note in event.debug_annotations]
+        used += [("debug_annotation_string_values", note.string_value_iid)
+                 for note in event.debug_annotations if note.HasField("string_value_iid")]
         for table, iid in used:
             if iid not in interned[table]:
                 fail(f"packet {number}: number {iid} of {table} was not interned")

@@ -29,9 +29,11 @@ fn two_call_paths_to_one_lock_are_shown_with_their_shares() {
         stacks.fold((0, 0.0), |(count, share), stack| (count + stack.count, share + stack.share))
     };
     let (paid, drawn) = (of_path("pay_in"), of_path("draw"));
-    // About 200 of 3,200 waits are sampled. The bounds are five standard deviations away.
-    assert!(paid.0 + drawn.0 > 100, "{:#?}", lock.stacks);
-    assert!((0.55..0.92).contains(&paid.1) && (0.08..0.45).contains(&drawn.1), "{:#?}", lock.stacks);
+    // One of 16 waits is sampled, about 200 in all. Even a sample of 30 has a standard deviation of 8 %.
+    let sampled = paid.0 + drawn.0;
+    assert!(sampled >= 30, "{:#?}", lock.stacks);
+    let part = paid.0 as f64 / sampled as f64;
+    assert!((0.4..0.98).contains(&part) && paid.1 > 0.0 && drawn.1 > 0.0, "{:#?}", lock.stacks);
     let written = |format| {
         let mut out = Vec::new();
         report(&trace, &ReportOptions { format, ..ReportOptions::default() }, &mut out).unwrap();

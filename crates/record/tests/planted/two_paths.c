@@ -18,11 +18,13 @@ __attribute__((noinline)) static void draw(void) {
     balance += 0;
 }
 static void *customer(void *unused) {
-    for (int i = 0; i < 400; i++)
+    for (int i = 0; i < 400; i++) {
         if (i % 4 == 3)
             draw();
         else
             pay_in();
+        work_us(100); // so that another thread takes the lock first
+    }
     return NULL;
 }
 int main(void) { run_one(8, customer); }
