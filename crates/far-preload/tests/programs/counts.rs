@@ -41,4 +41,5 @@ fn small_blocks_above_the_budget_are_reported_by_a_program_without_large_ones() 
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "{said}");
     assert!(said.contains("small blocks and other mappings take more than --local 4 MiB"), "{said}");
+    assert!(said.contains("brk or from __libc_malloc is never far: raise --local"), "{said}");
 }
