@@ -343,8 +343,7 @@ impl Builder {
     }
 
     /// Sets the number of record locks of a transaction in a table after which it tries to lock the whole
-    /// table. The attempt succeeds only without conflicting locks. After 1024 times as many locks the
-    /// transaction waits for the table. Default: 1024.
+    /// table. Without success, it waits for the table after 1024 times as many locks. Default: 1024.
     #[doc(hidden)]
     #[must_use]
     pub fn lock_escalation(mut self, records: usize) -> Self {

@@ -273,11 +273,11 @@ struct Links([AtomicU64; 2]);
 
 impl Below for Links {
     fn below(&self, number: u32) -> u32 {
-        self.0[number as usize].load(Relaxed) as u32
+        self.0[number as usize].load(Relaxed) as u32 // Relaxed: the head of the stack orders the links
     }
 
     fn set_below(&self, number: u32, below: u32) {
-        self.0[number as usize].store(below.into(), Relaxed);
+        self.0[number as usize].store(below.into(), Relaxed); // Relaxed: as in `below`
     }
 }
 
