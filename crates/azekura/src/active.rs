@@ -67,8 +67,7 @@ impl Entries {
 /// Step in which the list records the number of undo entries, so a transaction with fewer entries does not
 /// update the list.
 const UNDO_STEP: u64 = 64;
-/// Step in which the list records the memory of an undo log. A transaction whose undo log is smaller counts as
-/// one without.
+/// Step in which the list records the memory of an undo log. A smaller undo log counts as an empty one.
 const UNDO_MEMORY_STEP: usize = 64 << 10;
 
 /// The undo log of one transaction, which its owner shares with checkpoints (ACTIVE-2).

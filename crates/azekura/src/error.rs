@@ -165,14 +165,14 @@ pub enum Error {
         limit_bytes: u64,
     },
     /// The undo entries of all open transactions together would take more memory than
-    /// [`Builder::undo_bytes`](crate::Builder::undo_bytes) allows. The call that would need it was undone, and
-    /// the transaction remains open: commit it and continue in a new transaction, or raise the limit.
+    /// [`Builder::undo_bytes`](crate::Builder::undo_bytes) allows. The call was undone, and the transaction
+    /// remains open: commit it and continue in a new transaction, or raise the limit.
     #[error(
         "transaction {txn} cannot change more rows: the undo entries of open transactions take {limit_bytes} \
          bytes of memory; commit after fewer changes, or raise `undo_bytes` (`--memory`)"
     )]
     UndoMemoryExhausted {
-        /// The transaction whose call was undone.
+        /// The transaction of the call.
         txn: TxnId,
         /// The limit, in bytes.
         limit_bytes: u64,

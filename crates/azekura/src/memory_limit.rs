@@ -146,13 +146,17 @@ pub(crate) fn default_log_buffers(limit: Option<u64>, cache_bytes: usize) -> usi
 /// and locks exceeds the limit by a fifth.
 const LEAST_MEMORY: u64 = 24 << 20;
 
+/// Memory of a record lock, in bytes.
+const MEMORY_PER_LOCK: u64 = 200;
+
 impl Builder {
-    /// Sets the largest memory of the store in bytes, at least 24 MiB: page cache, log buffers, row versions and
-    /// undo entries of open transactions together. Default: none; each of them has a default of its own.
+    /// Sets the largest memory of the store in bytes, at least 24 MiB: page cache, log buffers, row versions
+    /// and undo entries of open transactions together. Default: none; each of them has a default of its own.
     ///
-    /// The page cache gets three eighths of it, row versions a quarter of the cache, undo entries a sixteenth,
-    /// and the log up to an eighth; the rest is for locks, threads and the allocator. A part that is set by itself keeps its setting. Values that the program holds, buffers of
-    /// loads and backups, and the system's page cache ([`direct_pages`](Self::direct_pages)) are not included.
+    /// The page cache gets three eighths of it, row versions a quarter of the cache, undo entries a
+    /// sixteenth, and the log up to an eighth; the rest is for locks, threads and the allocator. A part that
+    /// is set by itself keeps its setting. Not included are values that the program holds, buffers of loads
+    /// and backups, and the system's page cache ([`direct_pages`](Self::direct_pages)).
     ///
     /// ```
     /// # fn main() -> Result<(), azekura::Error> {
@@ -178,10 +182,10 @@ impl Builder {
         self
     }
 
-    /// Sets the largest memory for the undo entries of all open transactions, in bytes. Default: a sixteenth of
-    /// [`memory_bytes`](Self::memory_bytes) if that is set, otherwise a quarter of the memory that the process
-    /// may use. An entry holds the key, and the old value of a changed or removed row; values of more than a
-    /// quarter of a page stay on disk.
+    /// Sets the largest memory for the undo entries of all open transactions, in bytes. Default: a sixteenth
+    /// of [`memory_bytes`](Self::memory_bytes) if that is set, otherwise a quarter of the memory that the
+    /// process may use. An entry holds the key, and the old value of a changed or removed row; values of more
+    /// than a quarter of a page stay on disk.
     ///
     /// A call that needs more memory is undone and fails with [`Error::UndoMemoryExhausted`]; its transaction
     /// remains open. Transactions with less than 64 KiB do not count.
@@ -214,7 +218,8 @@ impl Builder {
     pub(crate) fn check_memory(&self) -> Result<(), Error> {
         match self.memory_bytes {
             Some(bytes) if bytes < LEAST_MEMORY => Err(Error::Invalid(format!(
-                "a store cannot work with {bytes} bytes of memory; use at least {LEAST_MEMORY} (`memory_bytes`)"
+                "a store cannot work with {bytes} bytes of memory; use at least {LEAST_MEMORY} \
+                 (`memory_bytes`, `--memory`)"
             ))),
             _ => Ok(()),
         }
@@ -237,6 +242,12 @@ impl Builder {
     /// Returns the largest memory for row versions.
     pub(crate) fn version_bytes_limit(&self) -> u64 {
         self.version_bytes.unwrap_or(self.cache.bytes() as u64 / 4)
+    }
+
+    /// Returns the number of locks after which a transaction waits for a lock of the whole table.
+    pub(crate) fn most_locks(&self) -> usize {
+        let of_memory = |memory: u64| usize::try_from(memory / 16 / MEMORY_PER_LOCK).unwrap_or(usize::MAX);
+        self.memory_bytes.map_or(usize::MAX, of_memory)
     }
 
     /// Returns the largest memory for undo entries.

@@ -224,7 +224,7 @@ fn take_tree(input: &mut &[u8]) -> Option<Tree> {
 pub struct UndoLog {
     bytes: Vec<u8>,
     starts: Vec<usize>,
-    /// Largest sizes of `bytes` and `starts` before the removals since the log was made: their memory is still
+    /// Largest sizes of `bytes` and `starts` before the removals since the log was made. This memory is still
     /// in use.
     most: (usize, usize),
     pub(crate) writer: WriterVersions,

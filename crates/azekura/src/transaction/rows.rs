@@ -375,7 +375,8 @@ impl Transaction {
         if *count <= self.db.options.escalation {
             return Ok(());
         }
-        if state.locks.len() > self.db.options.escalation.saturating_mul(ESCALATIONS) {
+        let most = self.db.options.escalation.saturating_mul(ESCALATIONS);
+        if state.locks.len() > most.min(self.db.options.most_locks()) {
             drop(state);
             return self.lock_table(tree, mode);
         }

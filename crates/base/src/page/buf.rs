@@ -46,8 +46,8 @@ impl std::ops::Deref for PageBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            // SAFETY: `Block` is `repr(C)` around a byte array without padding (its size equals its alignment).
-            // So the vector's blocks are contiguous initialized bytes, borrowed as long as `self`.
+            // SAFETY: `Block` is `repr(C)` around a byte array without padding (its size equals its
+            // alignment). So the blocks are contiguous initialized bytes, borrowed as long as `self`.
             Bytes::Allocated(blocks) => unsafe {
                 std::slice::from_raw_parts(blocks.as_ptr().cast(), blocks.len() * MIN_PAGE_SIZE)
             },
