@@ -16,7 +16,7 @@
 //!   first touches, or without page-ins, may be spent at once, so a high cost of the bits alone does not
 //!   show that a clearing has become expensive.
 //!
-//! A stretch is as many page-ins as there are frames, at most [`LONGEST_STRETCH`]. Stretches are short,
+//! A stretch is as many page-ins as there are frames, at most `LONGEST_STRETCH`. Stretches are short,
 //! because a single page pays for as many clearings as a run of pages, so costs that were measured in a sweep
 //! do not apply to random accesses.
 //!
