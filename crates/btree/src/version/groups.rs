@@ -200,9 +200,10 @@ impl Groups {
         self.len.load(Relaxed) // Relaxed: a statistic
     }
 
-    /// Returns `true` if the group should be divided.
+    /// Returns `true` if the group should be divided, and has versions of several rows.
     pub(super) fn is_large(&self, rows: &Rows) -> bool {
-        rows.sorted.len() > if self.len() < stripe_count() { FEW } else { MOST }
+        let most = if self.len() < stripe_count() { FEW } else { MOST };
+        rows.sorted.len() > most && rows.sorted.has_several_rows()
     }
 
     /// Returns `true` if no row has versions.

@@ -106,7 +106,7 @@ impl Slot {
     /// Marks the snapshot as too old if it still has this timestamp.
     pub(super) fn make_too_old(&self, timestamp: u64, bytes: u64) -> bool {
         let (open, too_old) = (timestamp << BITS | OPEN, bytes << BITS | TOO_OLD);
-        // Relaxed: versions are dropped under the mutexes of stripes, or subtracted from a count with
+        // Relaxed: versions are dropped under the mutexes of groups, or subtracted from a count with
         // Release. A reader that does not find the versions has acquired one of these, and so reads the mark.
         self.word.compare_exchange(open, too_old, Relaxed, Relaxed).is_ok()
     }

@@ -12,7 +12,8 @@ use crate::node::Cell;
 /// Flags of the image of a key that was absent: no cell has all flags.
 const ABSENT: u16 = u16::MAX;
 
-/// Memory of a version besides its allocation, in bytes: its part of an index block that is two thirds full.
+/// Memory of a version besides its allocation, in bytes: its entry in the vector of its group, which is two
+/// thirds full.
 pub(super) const INDEX_BYTES: usize = 25;
 
 #[derive(Clone, Copy, Debug)]

@@ -13,13 +13,14 @@ use azekura_base::striped::stripe_count;
 use super::row::Version;
 use super::store::{Dropped, OpenSnapshots};
 
-/// There are at most as many recent versions as ordered ones divided by this number. So memory for versions
-/// that no snapshot needs is at most this part of all versions, and each addition moves this number of
-/// ordered versions.
+/// There are at most as many recent versions as ordered ones divided by this number, or
+/// [`fewest_recent`]. So memory for versions that no snapshot needs is at most this part of all versions and
+/// these few for each group, and each addition moves this number of ordered versions.
 const RECENT_SHARE: usize = 8;
 
 /// Returns the number of recent versions that are never too many. Ordering them reads the slots of all
-/// openers, a cache line for each stripe of threads. Few in a model and in tests, so that they are ordered.
+/// openers, a cache line for each stripe of threads. The number is small in models and tests, so that these
+/// order the versions too.
 fn fewest_recent() -> usize {
     if cfg!(any(loom, test)) { 2 } else { stripe_count() }
 }
@@ -210,6 +211,12 @@ impl Sorted {
         let len = to.map_or(rest.len(), |to| rest.partition_point(|entry| entry.order(to).is_lt()));
         rest[..len].iter().for_each(|entry| entry.version.prefetch());
         &rest[..len]
+    }
+
+    /// Returns `true` if the ordered versions are of more than one row.
+    pub(super) fn has_several_rows(&self) -> bool {
+        let ends = self.ordered.first().zip(self.ordered.last());
+        ends.is_some_and(|(first, last)| first.order_of_rows(last).is_ne())
     }
 
     /// Moves about the upper half of the rows into another sequence; returns its first key. Returns `None` if

@@ -95,8 +95,8 @@ impl VersionStore {
     /// Adds the image that a transaction is about to replace. `page` is the row's leaf. `writer` is a version
     /// with the transaction's status. Without one, the image gets the status from `status`, and is returned.
     /// Adds nothing if `is_current`, called under the mutex of the group, returns `false`. From time to time
-    /// drops versions of the changed rows that no snapshot needs. A row then has at most one version more
-    /// than snapshots are open.
+    /// drops versions of the changed rows that no snapshot needs. Directly afterward, a row has at most one
+    /// version more than snapshots are open.
     pub(crate) fn install<'b>(
         &self,
         (tree, key, page): (TreeId, &[u8], Option<PageId>),
@@ -120,7 +120,11 @@ impl VersionStore {
             if rows.sorted.push(key, version) {
                 let dropped = rows.sorted.order_recent(&open);
                 self.uncount(rows, dropped);
-                is_large = self.groups.is_large(rows);
+            }
+            // After each addition, because a scan may order the recent versions before there are many.
+            is_large = self.groups.is_large(rows);
+            if is_large {
+                self.report(rows); // the largest part that is not reported decreases with each new group
             }
             true
         });

@@ -131,3 +131,19 @@ fn a_group_is_not_made_with_an_old_mode() {
     assert!(store.install(row, None, || Status::active(0), || false, || None, none_open).is_none());
     assert_eq!((store.groups().checked(), store.exact_size()), (0, (0, 0)));
 }
+
+/// A scan of a leaf orders the recent versions of its group. If scans are so frequent that the versions never
+/// become many, the group is divided all the same.
+#[test]
+fn a_group_that_is_scanned_after_each_change_is_divided() {
+    let store = VersionStore::new(1 << 30);
+    store.make();
+    for number in 0..2_000_u64 {
+        let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        install(&store, 1, &key, b"old", number % 50);
+        store.resolve_range((TreeId(1), PageId(number % 50)), (&[], Some(&[1])), 0, none_open);
+        store.resolve_range((TreeId(1), PageId(number % 50)), (&key, None), 0, none_open);
+    }
+    let count = store.groups().checked();
+    assert!(count > 10, "{count} groups of 2,000 versions");
+}
