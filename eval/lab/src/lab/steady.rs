@@ -2,9 +2,9 @@
 //! labs use this rule.
 //!
 //! A run is divided into consecutive windows of virtual time, in which the operations of all threads are
-//! counted. The warm-up ends after [`AGREEING`] consecutive windows with counts that agree within
-//! [`TOLERANCE`], but at the latest after [`Rule::most`] windows; the run is then marked as not steady. The
-//! next [`MEASURED`] windows are measured. The transient at the beginning, in which each thread touches its
+//! counted. The warm-up ends after `AGREEING` consecutive windows with counts that agree within
+//! `TOLERANCE`, but at the latest after [`Rule::most`] windows; the run is then marked as not steady. The
+//! next `MEASURED` windows are measured. The transient at the beginning, in which each thread touches its
 //! cache lines for the first time, is thus not part of a result.
 //!
 //! Each point is the median of such runs with different seeds. The spread is the difference between the
