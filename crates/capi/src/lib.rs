@@ -267,11 +267,13 @@ fn with_tx<T>(
     let open = match tx.try_lock() {
         Ok(open) => open,
         Err(TryLockError::Poisoned(_)) => return Err(ended()),
-        Err(TryLockError::WouldBlock) => {
-            return Err(Error::Invalid("another call uses the transaction at the moment".into()));
-        }
+        Err(TryLockError::WouldBlock) => return Err(in_use()),
     };
     call(open.as_ref().ok_or_else(ended)?)
+}
+
+fn in_use() -> Error {
+    Error::Invalid("another call uses the transaction at the moment".into())
 }
 
 /// Returns an error if `flags` has other bits than `known`.
@@ -360,10 +362,13 @@ pub unsafe extern "C" fn azk_begin(
     unsafe { azk_begin_with(db, ptr::null(), tx, error) }
 }
 
-/// Returns the transaction of a handle, and frees the handle.
+/// Returns the transaction of a handle, and frees the handle. Returns an error and keeps the handle if
+/// another call uses the transaction: that call runs the function that calls this one.
 unsafe fn take(tx: *mut azk_tx) -> Result<Transaction, Error> {
     // SAFETY: CAPI-1.
-    unsafe { handle(tx, "tx")? };
+    if let Err(TryLockError::WouldBlock) = unsafe { handle(tx, "tx")? }.tx.try_lock() {
+        return Err(in_use());
+    }
     // SAFETY: CAPI-1: the handle is taken back here.
     let handle = unsafe { Box::from_raw(tx) };
     let open = handle.tx.lock().map_err(|_| ended())?.take();

@@ -15,6 +15,9 @@ use std::path::Path;
 /// The reason that a payload is not valid.
 pub(super) type Wrong = &'static str;
 
+/// Largest number of frames of a stack. The recorder writes far fewer, and reports recurse for each frame.
+const MOST_FRAMES: u64 = 1024;
+
 impl Trace {
     /// Reads a trace file. Takes 32 to 64 bytes of memory per event.
     ///
@@ -176,8 +179,8 @@ impl Parts {
     fn take_stacks(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
         while !input.is_empty() {
             let (id, count) = (small(input)?, number(input)?);
-            if count > input.len() as u64 {
-                return Err("more frames than bytes for them");
+            if count > (input.len() as u64).min(MOST_FRAMES) {
+                return Err("a stack with too many frames");
             }
             let frames = (0..count).map(|_| small(input)).collect::<Result<_, _>>()?;
             self.stacks.insert(id, frames);
