@@ -4,6 +4,8 @@
 # run. The last line of `finish` has the test counts.
 set -uo pipefail
 export CARGO_TERM_COLOR=never
+# Each build is from a clean checkout: files for later builds would only fill the disk.
+export CARGO_INCREMENTAL=0
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 passed=0 failed=0 broken=()
