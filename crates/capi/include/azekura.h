@@ -149,12 +149,12 @@ typedef void (*azk_progress)(uint64_t rows, uint64_t bytes, void *context);
 typedef int (*azk_key_source)(const char *id, uint8_t *key, void *context);
 
 /*
- A function that is called while a check runs, with the number of pages that were checked, and of all.
+ A function that is called while a check runs, with the numbers of checked pages and of all pages.
  */
 typedef void (*azk_check_progress)(uint64_t checked, uint64_t pages, void *context);
 
 /*
- A function that returns the rows of `azk_bulk_load`, one a call. It sets key and value and returns 1.
+ A function that returns the rows of `azk_bulk_load`, one per call. It sets key and value and returns 1.
  After the last row it returns 0. Another number is an error, and the load is undone. Key and value are
  valid until the next call of the function.
  */
@@ -183,11 +183,12 @@ const char *azk_version(void);
 
 /*
  Opens the store in directory `path`, or creates it there. Options: `create`, `read_only`, `direct_pages`,
- `durable` (`true` or `false`), `cache_bytes`, `page_size`, `version_bytes`, `transaction_timeout_ms`,
- `lock_timeout_ms`, `close_time_ms`, `recovery_time_ms`, `log_sync_interval_ms`, `file_mode` (octal),
- `archive` (a directory), `encryption_key` (64 hexadecimal digits); null for no options. A value with
- commas is written in double quotes. With `durable=false` a commit does not wait for the disk, and a crash
- of the process may lose the last commits; with `log_sync_interval_ms` only a power loss may.
+ `durable` (`true` or `false`), `memory_bytes`, `cache_bytes`, `page_size`, `undo_bytes`, `version_bytes`,
+ `transaction_timeout_ms`, `lock_timeout_ms`, `close_time_ms`, `recovery_time_ms`, `log_sync_interval_ms`,
+ `file_mode` (octal), `archive` (a directory), `encryption_key` (64 hexadecimal digits); null for no
+ options. A value with commas is written in double quotes. With `durable=false` a commit does not wait for
+ the disk, and a crash of the process may lose the last commits; with `log_sync_interval_ms` only a power
+ loss may.
 
  # Safety
 
@@ -216,7 +217,8 @@ enum azk_status azk_close(struct azk_db *db, struct azk_error **error);
 enum azk_status azk_begin(struct azk_db *db, struct azk_tx **tx, struct azk_error **error);
 
 /*
- Commits a transaction and waits until it is durable. The handle is also freed on an error.
+ Commits a transaction and waits until it is durable. The handle is also freed on an error, except if
+ another call uses the transaction at the moment.
 
  # Safety
 
@@ -225,7 +227,8 @@ enum azk_status azk_begin(struct azk_db *db, struct azk_tx **tx, struct azk_erro
 enum azk_status azk_commit(struct azk_tx *tx, struct azk_error **error);
 
 /*
- Rolls a transaction back. The handle is also freed on an error.
+ Rolls a transaction back. The handle is also freed on an error, except if another call uses the
+ transaction at the moment.
 
  # Safety
 
@@ -716,7 +719,7 @@ enum azk_status azk_backup_to_fd(struct azk_db *db,
 
 /*
  Creates a new store at `to` from a backup that is read from the file descriptor `fd`, as `azk_restore`
- does from a directory. Does not close `fd`.
+ does from a directory. Reads `fd` to its end; bytes after the backup are an error. Does not close `fd`.
 
  # Safety
 

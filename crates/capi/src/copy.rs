@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::mem;
 
-use azekura::{Backup, CommitTime, Error, Restore};
+use azekura::{Backup, Builder, CommitTime, Error, Restore};
 
 use super::{
     azk_db, azk_error, azk_progress, azk_status, free, guarded, options, path_of, shared, text_or_empty,
@@ -39,7 +39,7 @@ pub(crate) unsafe fn backup_of<'a>(
 
 /// Returns the settings of a restore.
 pub(crate) fn restore_of(options: &str) -> Result<Restore<'static>, Error> {
-    let (mut restore, mut store) = (Restore::new(), String::new());
+    let (mut restore, mut store) = (Restore::new(), Builder::default());
     options::each(options, |name, value| {
         let old = mem::take(&mut restore);
         restore = match name {
@@ -50,13 +50,13 @@ pub(crate) fn restore_of(options: &str) -> Result<Restore<'static>, Error> {
             "to_time_us" => old.to_time(CommitTime::from_micros(options::value(name, value)?)),
             "create" | "read_only" => return Err(options::unknown(name)),
             _ => {
-                store += &format!("{name}={value},");
+                store = options::set(mem::take(&mut store), name, value)?;
                 old
             }
         };
         Ok(())
     })?;
-    Ok(restore.builder(options::builder(&store)?))
+    Ok(restore.builder(store))
 }
 
 /// Makes a backup in the new directory `to` while transactions continue. Options: `rate` (bytes per second);

@@ -305,11 +305,12 @@ pub extern "C" fn azk_version() -> *const c_char {
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
 
 /// Opens the store in directory `path`, or creates it there. Options: `create`, `read_only`, `direct_pages`,
-/// `durable` (`true` or `false`), `cache_bytes`, `page_size`, `version_bytes`, `transaction_timeout_ms`,
-/// `lock_timeout_ms`, `close_time_ms`, `recovery_time_ms`, `log_sync_interval_ms`, `file_mode` (octal),
-/// `archive` (a directory), `encryption_key` (64 hexadecimal digits); null for no options. A value with
-/// commas is written in double quotes. With `durable=false` a commit does not wait for the disk, and a crash
-/// of the process may lose the last commits; with `log_sync_interval_ms` only a power loss may.
+/// `durable` (`true` or `false`), `memory_bytes`, `cache_bytes`, `page_size`, `undo_bytes`, `version_bytes`,
+/// `transaction_timeout_ms`, `lock_timeout_ms`, `close_time_ms`, `recovery_time_ms`, `log_sync_interval_ms`,
+/// `file_mode` (octal), `archive` (a directory), `encryption_key` (64 hexadecimal digits); null for no
+/// options. A value with commas is written in double quotes. With `durable=false` a commit does not wait for
+/// the disk, and a crash of the process may lose the last commits; with `log_sync_interval_ms` only a power
+/// loss may.
 ///
 /// # Safety
 ///
@@ -375,7 +376,8 @@ unsafe fn take(tx: *mut azk_tx) -> Result<Transaction, Error> {
     open.ok_or_else(ended)
 }
 
-/// Commits a transaction and waits until it is durable. The handle is also freed on an error.
+/// Commits a transaction and waits until it is durable. The handle is also freed on an error, except if
+/// another call uses the transaction at the moment.
 ///
 /// # Safety
 ///
@@ -386,7 +388,8 @@ pub unsafe extern "C" fn azk_commit(tx: *mut azk_tx, error: *mut *mut azk_error)
     guarded(error, || unsafe { take(tx)? }.commit())
 }
 
-/// Rolls a transaction back. The handle is also freed on an error.
+/// Rolls a transaction back. The handle is also freed on an error, except if another call uses the
+/// transaction at the moment.
 ///
 /// # Safety
 ///

@@ -15,7 +15,7 @@ pub struct azk_report {
     json: CString,
 }
 
-/// A function that is called while a check runs, with the number of pages that were checked, and of all.
+/// A function that is called while a check runs, with the numbers of checked pages and of all pages.
 pub type azk_check_progress = Option<unsafe extern "C" fn(checked: u64, pages: u64, context: *mut c_void)>;
 
 /// Stores a report, unless `to` is null.

@@ -1,5 +1,6 @@
 //! Option strings: `name=value` pairs separated by commas, so that a new option changes no function.
 
+use std::mem;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,9 +16,13 @@ fn invalid(text: impl Into<String>) -> Error {
 ///
 /// A part of the string is not a pair, or `set` returned an error.
 pub(crate) fn each(text: &str, mut set: impl FnMut(&str, &str) -> Result<(), Error>) -> Result<(), Error> {
-    let mut is_quoted = false;
-    let pairs = text.split(|char| {
-        is_quoted ^= char == '"';
+    // A quote begins a quoted value only directly behind the equals sign; it ends it anywhere.
+    let (mut is_quoted, mut before) = (false, ' ');
+    let pairs = text.split(|char: char| {
+        is_quoted = if is_quoted { char != '"' } else { char == '"' && before == '=' };
+        if !char.is_whitespace() {
+            before = char;
+        }
         char == ',' && !is_quoted
     });
     for (pair, number) in pairs.map(str::trim).zip(1..).filter(|(pair, _)| !pair.is_empty()) {
@@ -96,38 +101,64 @@ pub(crate) fn key(digits: &str) -> Result<[u8; 32], Error> {
 ///
 /// An unknown option, or an invalid value.
 pub(crate) fn builder(text: &str) -> Result<Builder, Error> {
-    let mut builder = azekura::Database::builder();
+    let mut builder = Builder::default();
     each(text, |name, given| {
-        let old = builder.clone();
-        builder = match name {
-            "create" => old.create(value(name, given)?),
-            "read_only" => old.read_only(value(name, given)?),
-            "cache_bytes" => old.cache_bytes(value(name, given)?),
-            "page_size" => old.page_size(value(name, given)?),
-            "version_bytes" => old.version_bytes(value(name, given)?),
-            "transaction_timeout_ms" => old.transaction_timeout(time(name, given)?),
-            "lock_timeout_ms" => old.lock_timeout(time(name, given)?),
-            "close_time_ms" => old.close_time(time(name, given)?),
-            "encryption_key" => old.encryption_key(&key(given)?),
-            "direct_pages" => old.direct_pages(value(name, given)?),
-            "durable" => old.durability(durability(value(name, given)?)),
-            "recovery_time_ms" => old.recovery_time(time(name, given)?),
-            "log_sync_interval_ms" => old.log_sync_interval(Some(time(name, given)?)),
-            "file_mode" => old.file_mode(
-                u32::from_str_radix(given, 8)
-                    .map_err(|_| invalid(format!("option {name} is {given:?}; write octal digits")))?,
-            ),
-            "archive" => old.archive(path(name, given)?),
-            _ => return Err(unknown(name)),
-        };
+        builder = set(mem::take(&mut builder), name, given)?;
         Ok(())
     })?;
     Ok(builder)
 }
 
+/// Changes one setting of a store.
+///
+/// # Errors
+///
+/// As of [`builder`].
+pub(crate) fn set(old: Builder, name: &str, given: &str) -> Result<Builder, Error> {
+    Ok(match name {
+        "create" => old.create(value(name, given)?),
+        "read_only" => old.read_only(value(name, given)?),
+        "memory_bytes" => old.memory_bytes(value(name, given)?),
+        "cache_bytes" => old.cache_bytes(value(name, given)?),
+        "page_size" => old.page_size(value(name, given)?),
+        "undo_bytes" => old.undo_bytes(value(name, given)?),
+        "version_bytes" => old.version_bytes(value(name, given)?),
+        "transaction_timeout_ms" => old.transaction_timeout(time(name, given)?),
+        "lock_timeout_ms" => old.lock_timeout(time(name, given)?),
+        "close_time_ms" => old.close_time(time(name, given)?),
+        "encryption_key" => old.encryption_key(&key(given)?),
+        "direct_pages" => old.direct_pages(value(name, given)?),
+        "durable" => old.durability(durability(value(name, given)?)),
+        "recovery_time_ms" => old.recovery_time(time(name, given)?),
+        "log_sync_interval_ms" => old.log_sync_interval(Some(time(name, given)?)),
+        "file_mode" => old.file_mode(
+            u32::from_str_radix(given, 8)
+                .map_err(|_| invalid(format!("option {name} is {given:?}; write octal digits")))?,
+        ),
+        "archive" => old.archive(path(name, given)?),
+        _ => return Err(unknown(name)),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::builder;
+
+    #[test]
+    fn a_quoted_value_may_have_commas_and_other_quotes_are_characters() {
+        let pairs = |text: &str| {
+            let mut found = Vec::new();
+            super::each(text, |name, value| {
+                found.push(format!("{name}:{value}"));
+                Ok(())
+            })
+            .map(|()| found)
+        };
+        assert_eq!(pairs(r#"to="/a,b", n=5"#).expect("pairs"), ["to:/a,b", "n:5"]);
+        assert_eq!(pairs(r#"to=/a"b,n=5"#).expect("pairs"), [r#"to:/a"b"#, "n:5"]);
+        assert_eq!(pairs(r#"to= "x, y" ,n=5"#).expect("pairs"), ["to:x, y", "n:5"]);
+        assert!(pairs(r#"to="/a,n=5"#).is_err());
+    }
 
     #[test]
     fn options_are_read_and_wrong_ones_are_named() {

@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::iter;
 use std::ptr;
+use std::sync::Arc;
 
 use azekura::{Error, TableDefinition};
 
@@ -15,7 +16,7 @@ use super::{
 /// Bytes of rows that `azk_bulk_load` sorts in memory. More rows use temporary files.
 const SORT_BYTES: usize = 64 << 20;
 
-/// A function that returns the rows of `azk_bulk_load`, one a call. It sets key and value and returns 1.
+/// A function that returns the rows of `azk_bulk_load`, one per call. It sets key and value and returns 1.
 /// After the last row it returns 0. Another number is an error, and the load is undone. Key and value are
 /// valid until the next call of the function.
 pub type azk_row_source =
@@ -263,6 +264,8 @@ pub unsafe extern "C" fn azk_bulk_load(
     guarded(error, || {
         // SAFETY: CAPI-1, CAPI-2.
         let (tx, table) = unsafe { (handle(tx, "tx")?, text(table, "table")?) };
+        // Not a reference to the handle: `source` may pass the handle to a call, which is refused.
+        let tx = Arc::clone(&tx.tx);
         check_flags(flags, AZK_UNSORTED)?;
         let source = source.ok_or_else(|| null("source"))?;
         let next = || -> Result<Option<(&[u8], &[u8])>, Error> {
@@ -276,7 +279,7 @@ pub unsafe extern "C" fn azk_bulk_load(
             }
         };
         let each = iter::from_fn(|| next().transpose());
-        let loaded = with_tx(&tx.tx, |open| {
+        let loaded = with_tx(&tx, |open| {
             let table = open.table(&TableDefinition::raw(table))?;
             if flags & AZK_UNSORTED != 0 {
                 table.try_bulk_load_unsorted(each, SORT_BYTES)

@@ -45,7 +45,7 @@ pub unsafe extern "C" fn azk_backup_to_fd(
 }
 
 /// Creates a new store at `to` from a backup that is read from the file descriptor `fd`, as `azk_restore`
-/// does from a directory. Does not close `fd`.
+/// does from a directory. Reads `fd` to its end; bytes after the backup are an error. Does not close `fd`.
 ///
 /// # Safety
 ///
