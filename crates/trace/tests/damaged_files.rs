@@ -6,7 +6,7 @@ mod sample;
 
 use azekura_trace::ReadError;
 use azekura_trace::event::{Event, EventKind};
-use azekura_trace::file::{ClockSample, CpuSource, Encoder, Ending, Outline, ThreadInfo, Trace};
+use azekura_trace::file::{ClockSample, CpuSource, Encoder, Ending, OffCpu, Outline, ThreadInfo, Trace};
 
 fn trace() -> Trace {
     sample::trace(50)
@@ -136,6 +136,26 @@ fn a_damaged_area_across_blocks_ends_at_the_next_whole_block() {
 }
 
 #[test]
+fn a_thread_of_which_only_the_switches_are_undamaged_is_read() {
+    let mut encoder = Encoder::new();
+    encoder.session(&trace().session);
+    encoder.clock(&trace().begin);
+    let begin = encoder.as_bytes().len();
+    encoder.thread(&thread_info());
+    let tag = thread_info().tag;
+    encoder.events(tag, 0, &[Event::new(2_000, EventKind::Mark)]);
+    let end = encoder.as_bytes().len();
+    encoder.off(tag, &[OffCpu { begin_ns: 5, end_ns: 9, preempted: false }]);
+    encoder.clock(&trace().end);
+    encoder.end(1);
+    let mut bytes = encoder.into_bytes();
+    bytes[begin..end].fill(0);
+    let trace = Trace::from_bytes(&bytes).expect("the other blocks are read");
+    assert_eq!(trace.threads.iter().map(|t| (t.tag, t.off.len())).collect::<Vec<_>>(), [(tag, 1)]);
+    assert!(trace.damage.is_some());
+}
+
+#[test]
 fn blocks_with_right_checksums_and_wrong_content_are_malformed() {
     let head = |encoder: &mut Encoder| {
         encoder.session(&trace().session);
@@ -151,6 +171,8 @@ fn blocks_with_right_checksums_and_wrong_content_are_malformed() {
         }
     };
     assert_eq!(malformed(&|e| e.events(3, 0, &[])), "events of an unknown thread");
+    assert_eq!(malformed(&|e| e.off(3, &[])), "switches of an unknown thread");
+    assert_eq!(malformed(&|e| e.stacks([(1, &[0; 1_025][..])])), "a stack with too many frames");
     assert_eq!(malformed(&|e| e.operations([(70_000, "op", "f", 1)])), "an operation's id beyond 16 bits");
     assert_eq!(malformed(&|e| e.end(5)), "the end counts other events than there are");
     let earlier = ClockSample { ticks: 1, monotonic_ns: 1, process_cpu_ns: 0 };

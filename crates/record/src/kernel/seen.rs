@@ -50,9 +50,10 @@ impl Kernel {
         kernel
     }
 
-    fn with(mut self, (watch, refusal): (Watch, Option<RecordError>)) -> Self {
-        if let Some(error) = refusal {
-            self.refusals.push(format!("spin loops are not recognized: {}", in_full(&error)));
+    fn with(mut self, (watch, refused): (Watch, [Option<RecordError>; 2])) -> Self {
+        for (what, error) in ["spin loops", "page faults"].into_iter().zip(refused) {
+            let refusal = error.map(|error| format!("{what} are not recognized: {}", in_full(&error)));
+            self.refusals.extend(refusal);
         }
         self.watch = Some(watch);
         self

@@ -102,8 +102,8 @@ impl std::fmt::Debug for Watch {
 
 impl Watch {
     /// Starts to watch samples of the program counter, calls of `functions`, and switches. Switches are
-    /// watched if requested, or if there are functions. If the kernel does not permit samples, the watch runs
-    /// without them, and the error is returned too.
+    /// watched if requested, or if there are functions. If the kernel does not permit samples or page faults,
+    /// the watch runs without them, and the first error of each is returned too.
     ///
     /// # Errors
     ///
@@ -112,28 +112,31 @@ impl Watch {
         target: Target,
         functions: &[Function],
         switches: bool,
-    ) -> Result<(Self, Option<RecordError>), RecordError> {
+    ) -> Result<(Self, [Option<RecordError>; 2]), RecordError> {
         let has_switches = switches || !functions.is_empty();
         let period = Arc::<Period>::default();
         let (most, of_records) = (most_records(BYTES_PER_RECORD), Arc::clone(&period));
         let records = Records { has_switches, most, period: of_records, ..Records::default() };
         let watch = Self { drain: Drain::start(records)?, period };
         let threads = target.threads()?;
-        let mut refusal = None;
+        let (mut no_samples, mut no_faults) = (None, None);
         for cpu in processors() {
             for &thread in &threads {
                 if has_switches {
                     watch.open_switches(thread, cpu)?;
                 }
-                if refusal.is_none() {
-                    refusal = watch.open_samples(thread, cpu).err();
+                if no_samples.is_none() {
+                    no_samples = watch.open_samples(thread, cpu).err();
+                }
+                if no_faults.is_none() {
+                    no_faults = watch.open_faults(thread, cpu).err();
                 }
             }
             for (number, function) in functions.iter().enumerate() {
                 watch.open_function(cpu, number as u32, function)?;
             }
         }
-        Ok((watch, refusal))
+        Ok((watch, [no_samples, no_faults]))
     }
 
     /// Starts or stops keeping records.
@@ -142,15 +145,18 @@ impl Watch {
         self.period.set(keep, now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs());
     }
 
-    /// Opens the samples and the page faults, in user mode only: the kernel permits these to every user for
-    /// the user's own processes.
+    /// Opens the samples, in user mode only: the kernel permits these to every user for the user's own
+    /// processes.
     fn open_samples(&self, thread: Option<i32>, cpu: usize) -> Result<(), RecordError> {
         let mut builder = Builder::new(Software::CPU_CLOCK);
         observe(common(&mut builder, cpu), thread).sample(SampleFlag::IP).sample_period(SAMPLE_PERIOD);
         self.open(SAMPLES, &builder, SAMPLE_RING)
-            .map_err(|source| refused("samples of the program counter", source))?;
-        // These faults are rare: each one waits for a device. A fault in the kernel, as in `read` into a
-        // mapped file, is not recorded.
+            .map_err(|source| refused("samples of the program counter", source))
+    }
+
+    /// Opens the page faults that wait for a device, in user mode only. A fault in the kernel, as in `read`
+    /// into a mapped file, is not recorded.
+    fn open_faults(&self, thread: Option<i32>, cpu: usize) -> Result<(), RecordError> {
         let mut builder = Builder::new(Software::PAGE_FAULTS_MAJ);
         observe(common(&mut builder, cpu), thread).sample(SampleFlag::IP).sample_period(1);
         self.open(FAULTS, &builder, SAMPLE_RING).map_err(|source| refused("page faults", source))

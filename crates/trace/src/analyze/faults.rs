@@ -5,9 +5,9 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Largest mean time off the processor per page fault that the faults explain. A disk that moves a head needs
-/// about 10 ms for a read, and may have a queue.
-const LONGEST_NS: u64 = 20_000_000;
+/// Largest mean time off the processor per page fault that the faults explain: several times a read from
+/// flash memory. A larger value would blame the faults of a program's start for later waits.
+const LONGEST_NS: u64 = 2_000_000;
 
 /// Page faults in one function.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -335,28 +335,9 @@ fn place(numbers: &[u32], wanted: &Range<usize>) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::WaitKind;
     use crate::analyze::blame::Blame;
 
     const LOCK: Instance = (1, 7);
-
-    fn wait((site, object): Instance, begin: u64, end: u64) -> WaitSpan {
-        WaitSpan {
-            site,
-            object,
-            kind: WaitKind::Latch,
-            holder: 0,
-            holder_in: 0,
-            op: None,
-            parent: None,
-            begin,
-            end: Some(end),
-            cpu: 0,
-            is_woken: true,
-            inside: (0, 0),
-            stack: 0,
-        }
-    }
 
     #[test]
     fn sums_of_pieces_give_what_the_pieces_give() {
@@ -378,7 +359,7 @@ mod tests {
             thread.holds.push(hold);
             // The holder waits for a device, or is still waking up.
             let inner = if random(2) == 0 { LOCK } else { (2 + random(2) as u32, 9) };
-            thread.waits.push(wait(inner, begin, begin + (at - begin) / 2));
+            thread.waits.push(WaitSpan::for_latch(inner, begin, begin + (at - begin) / 2));
         }
         let holders = Holders::new(&threads, 64);
         let all = pieces(&holders.objects[&LOCK].holds, None);
@@ -387,7 +368,7 @@ mod tests {
             let end = begin + 1 + random(400_000);
             let [mut by_sums, mut one_by_one] = [Blame::default(), Blame::default()];
             let mut rows = Rows::new(&mut by_sums, 1, LOCK.0);
-            let unknown = holders.divide(0, &wait(LOCK, begin, end), end, &mut rows);
+            let unknown = holders.divide(0, &WaitSpan::for_latch(LOCK, begin, end), end, &mut rows);
             let during: Vec<Piece> =
                 all.iter().filter(|piece| piece.end > begin && piece.begin < end).copied().collect();
             if during.is_empty() {

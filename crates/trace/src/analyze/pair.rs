@@ -53,6 +53,28 @@ pub(crate) struct WaitSpan {
     pub(crate) stack: u32,
 }
 
+#[cfg(test)]
+impl WaitSpan {
+    /// Returns a wait for a latch with an unknown holder, outside of operations and other waits.
+    pub(crate) const fn for_latch((site, object): (u32, u64), begin: u64, end: u64) -> Self {
+        Self {
+            site,
+            object,
+            kind: WaitKind::Latch,
+            holder: 0,
+            holder_in: 0,
+            op: None,
+            parent: None,
+            begin,
+            end: Some(end),
+            cpu: 0,
+            is_woken: true,
+            inside: (0, 0),
+            stack: 0,
+        }
+    }
+}
+
 /// One recorded hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HoldSpan {

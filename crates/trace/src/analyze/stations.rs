@@ -352,7 +352,6 @@ fn proofs(waits: &[WaitSpan]) -> impl Iterator<Item = (&WaitSpan, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::WaitKind;
 
     fn of(threads: &[ThreadSpans]) -> Vec<Station> {
         let mut uses = Uses::default();
@@ -416,21 +415,6 @@ mod tests {
             weight: 1,
             shared: false,
         };
-        let wait = |begin, end| WaitSpan {
-            stack: 0,
-            site: LOG,
-            object: 0,
-            kind: WaitKind::Latch,
-            holder: 0,
-            holder_in: 0,
-            op: None,
-            parent: None,
-            begin,
-            end: Some(end),
-            cpu: 0,
-            is_woken: true,
-            inside: (0, 0),
-        };
         // Two threads take turns. Each holds the log's lock for a millisecond, with a handover of 60 µs,
         // while the other one holds the counter's lock 300 times for 20 ns.
         let mut threads = [ThreadSpans::default(), ThreadSpans::default()];
@@ -438,7 +422,7 @@ mod tests {
             let begin = turn * 1_060_000;
             let (mine, other) = ((turn % 2) as usize, (1 - turn % 2) as usize);
             threads[mine].holds.push(hold(LOG, begin, begin + 1_000_000));
-            threads[other].waits.push(wait(begin + 1_000, begin + 1_060_000));
+            threads[other].waits.push(WaitSpan::for_latch((LOG, 0), begin + 1_000, begin + 1_060_000));
             threads[other]
                 .holds
                 .extend((0..300).map(|n| hold(COUNTER, begin + n * 100, begin + n * 100 + 20)));

@@ -15,6 +15,8 @@ use std::path::Path;
 /// The reason that a payload is not valid.
 pub(super) type Wrong = &'static str;
 
+const EVENTS_OF_UNKNOWN: Wrong = "events of an unknown thread";
+
 /// Largest number of frames of a stack. The recorder writes far fewer, and reports recurse for each frame.
 const MOST_FRAMES: u64 = 1024;
 
@@ -196,12 +198,12 @@ impl Parts {
         Ok(())
     }
 
-    /// Returns the thread of a block of events.
-    fn thread_of_events(&mut self, tag: u32) -> Result<&mut ThreadTrace, Wrong> {
+    /// Returns the thread of a block; `unknown` is the error if the file has no such thread.
+    fn thread_of(&mut self, tag: u32, unknown: Wrong) -> Result<&mut ThreadTrace, Wrong> {
         let cpu = self.session.as_ref().map_or(CpuSource::None, |session| session.cpu);
         if self.gaps.is_damaged() {
             // The block of the thread may be damaged.
-            let unknown = || ThreadTrace {
+            let nameless = || ThreadTrace {
                 tag,
                 os_id: 0,
                 name: String::new(),
@@ -210,9 +212,9 @@ impl Parts {
                 events: Vec::new(),
                 off: Vec::new(),
             };
-            return Ok(self.threads.entry(tag).or_insert_with(unknown));
+            return Ok(self.threads.entry(tag).or_insert_with(nameless));
         }
-        self.threads.get_mut(&tag).ok_or("events of an unknown thread")
+        self.threads.get_mut(&tag).ok_or(unknown)
     }
 
     fn take_thread(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
@@ -227,7 +229,7 @@ impl Parts {
 
     fn take_events(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
         let tag = small(input)?;
-        let thread = self.thread_of_events(tag)?;
+        let thread = self.thread_of(tag, EVENTS_OF_UNKNOWN)?;
         thread.lost = number(input)?;
         let (before, at) = (number(input)?, thread.events.len());
         codec::decode(input, &mut thread.events)?;
@@ -241,7 +243,7 @@ impl Parts {
 
     fn pass_over_events(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
         let tag = small(input)?;
-        self.thread_of_events(tag)?.lost = number(input)?;
+        self.thread_of(tag, EVENTS_OF_UNKNOWN)?.lost = number(input)?;
         let before = number(input)?;
         let (count, first) = codec::peek(input)?;
         self.gaps.block(tag, before, count, first)?;
@@ -272,7 +274,7 @@ impl Parts {
     fn take_off(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
         const FAR: Wrong = "a time beyond 64 bits";
         let tag = small(input)?;
-        let thread = self.threads.get_mut(&tag).ok_or("switches of an unknown thread")?;
+        let thread = self.thread_of(tag, "switches of an unknown thread")?;
         if !thread.off.is_empty() {
             return Err("the switches of a thread come twice");
         }
