@@ -17,8 +17,8 @@
 //! Lock order: the mutex of an undo log, then a stripe of the list.
 
 use std::collections::BTreeMap;
-// The atomic type of std: no protocol depends on the sum, and a simulated machine has no step for it.
 use std::sync::Arc;
+// The atomic type of std: no protocol depends on the sum, and a simulated machine has no step for it.
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 

@@ -154,9 +154,10 @@ impl Builder {
     /// and undo entries of open transactions together. Default: none; each of them has a default of its own.
     ///
     /// The page cache gets three eighths of it, row versions a quarter of the cache, undo entries a
-    /// sixteenth, and the log up to an eighth; the rest is for locks, threads and the allocator. A part that
-    /// is set by itself keeps its setting. Not included are values that the program holds, buffers of loads
-    /// and backups, and the system's page cache ([`direct_pages`](Self::direct_pages)).
+    /// sixteenth, and the log up to an eighth; the rest is for locks, threads and the allocator. If the row
+    /// locks of a transaction take a sixteenth, it waits for a lock of the whole table. A part that is set by
+    /// itself keeps its setting. Not included are values that the program holds, buffers of loads and
+    /// backups, and the system's page cache ([`direct_pages`](Self::direct_pages)).
     ///
     /// ```
     /// # fn main() -> Result<(), azekura::Error> {

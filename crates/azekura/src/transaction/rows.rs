@@ -389,8 +389,8 @@ impl Transaction {
     }
 }
 
-/// Bound of the locks of a transaction, in numbers of locks after which it tries to lock the whole table:
-/// about a million locks, each of 100 to 200 bytes.
+/// Largest number of locks of a transaction, divided by the number of row locks after which it tries to lock
+/// the whole table: about a million locks, each of 100 to 200 bytes. `memory_bytes` may allow fewer.
 const ESCALATIONS: usize = 1024;
 
 fn cursor_is_undone() -> Error {

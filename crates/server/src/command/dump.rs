@@ -7,6 +7,8 @@
 //! | 2 | version of the format, little-endian |
 //! | 8 | CRC-64 of all bytes before, little-endian |
 
+use azekura_base::blocking;
+
 use super::CommandResult;
 use super::arguments::{Options, integer, is_word};
 use crate::error::CommandError;
@@ -26,6 +28,8 @@ const COMPRESSED: u8 = 0xc3;
 const LENGTH_4: u8 = 0x80;
 const LENGTH_8: u8 = 0x81;
 const FOOTER_BYTES: usize = 10;
+/// Size of a payload in bytes from which on another thread serves the reactor's other connections meanwhile.
+const LONG_PAYLOAD: usize = 1 << 20;
 
 /// Remainders of the CRC-64 of Redis, by the next byte.
 static CRC: [u64; 256] = {
@@ -174,8 +178,11 @@ fn deserialized(payload: &[u8], max: usize) -> Result<Vec<u8>, CommandError> {
 
 /// Runs `DUMP key`.
 pub(super) fn dump(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
-    let found = keys.look(request.arg(1), |record| serialized(record.value))?;
-    keys.charge(found.as_ref().map_or(0, Vec::len))?;
+    let found = keys.lend(request.arg(1), |record| {
+        // Before the value is read: it may be too large for a reply.
+        keys.charge(record.value_len() + FOOTER_BYTES)?;
+        Ok(serialized(&record.read(0..record.value_len())?))
+    })?;
     Ok(Reply::bulk_or_null(found))
 }
 
@@ -226,6 +233,9 @@ pub(super) fn restore(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResul
     }
     let negative = || CommandError::Protocol("Invalid TTL value, must be >= 0".into());
     let ttl_ms = u64::try_from(integer(request.arg(2))?).map_err(|_| negative())?;
+    if request.arg(3).len() > LONG_PAYLOAD {
+        blocking::announce();
+    }
     let value = deserialized(request.arg(3), keys.context.max_value_bytes)?;
     let expiry = match ttl_ms {
         0 => Expiry::Never,

@@ -4,14 +4,14 @@ use azekura_base::blocking;
 
 use super::CommandResult;
 use super::arguments::{Options, integer, is_word};
-use crate::error::CommandError;
+use crate::error::{CommandError, Failure};
 use crate::keyspace::Keyspace;
 use crate::resp::{Reply, Request};
 
 /// Largest number of pairs of bytes that are compared: Redis refuses a table of more than 512 MiB, with 4
 /// bytes for each pair. The table here has one bit for each pair.
 const MAX_PAIRS: usize = (512 << 20) / 4;
-/// Number of pairs from which on another thread serves the other connections meanwhile.
+/// From this number of pairs on, another thread serves the reactor's other connections meanwhile.
 const LONG_PAIRS: usize = 1 << 16;
 
 #[derive(Debug, Default)]
@@ -46,11 +46,11 @@ impl LcsOptions {
     }
 }
 
-/// Lengths of the longest common subsequences of all beginnings of two strings.
+/// Lengths of the longest common subsequences of all pairs of prefixes of two strings.
 struct Table {
     /// Length for the whole strings.
     length: usize,
-    /// For each pair of beginnings, in order: `true` if the length without the last byte of the first string
+    /// For each pair of prefixes, in order: `true` if the length without the last byte of the first string
     /// is larger than that without the last byte of the second one.
     is_first_shorter: Vec<u64>,
     columns: usize,
@@ -120,11 +120,18 @@ fn subsequence(a: &[u8], b: &[u8], table: &Table) -> (Vec<u8>, Vec<Match>) {
 
 /// Runs `LCS key1 key2 [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]`.
 pub(super) fn lcs(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
+    let options = LcsOptions::parse(request)?;
+    let len = |key: &[u8]| Ok::<_, Failure>(keys.lend(key, |record| Ok(record.value_len()))?.unwrap_or(0));
+    let pairs = |a: usize, b: usize| (a + 1).saturating_mul(b + 1);
+    // Before the values are read: their lengths decide.
+    if pairs(len(request.arg(1))?, len(request.arg(2))?) > MAX_PAIRS {
+        return Err(CommandError::LcsMemory.into());
+    }
     let read = |key: &[u8]| keys.look(key, |record| record.value.to_vec());
     let a = read(request.arg(1))?.unwrap_or_default();
     let b = read(request.arg(2))?.unwrap_or_default();
-    let options = LcsOptions::parse(request)?;
-    let pairs = (a.len() + 1).saturating_mul(b.len() + 1);
+    // Again: another client may have changed a value meanwhile.
+    let pairs = pairs(a.len(), b.len());
     if pairs > MAX_PAIRS {
         return Err(CommandError::LcsMemory.into());
     }

@@ -160,7 +160,7 @@ mod tests {
         for (bits, budget) in [(35.0, MANY), (32.0, MANY), (30.0, FEW), (16.0, FEW), (15.0, 0)] {
             let (mut cost_control, mut spent) = new();
             run(&mut cost_control, &mut spent, &World { swap: 20.0 * bits, bit: 20.0 }, 6 * FRAMES + 10);
-            assert_eq!(cost_control.budget(), budget, "a swap as dear as {bits} bits");
+            assert_eq!(cost_control.budget(), budget, "a swap as costly as {bits} bits");
         }
     }
 
