@@ -26,13 +26,14 @@ pub(crate) fn memory_limit() -> Option<u64> {
     })
 }
 
-/// Largest default capacity of the page cache.
-const DEFAULT_CACHE_BYTES: u64 = 256 << 20;
+/// Default capacity of the page cache if the memory of the process is not known.
+const CACHE_OF_UNKNOWN_MEMORY: u64 = 256 << 20;
 /// Divisor of the default cache: the default is this part of the memory that the process may use. Most pages
 /// of the cache are also in the system's page cache, which uses the rest. Measured in control groups of 64
 /// MiB. Uniform reads of rows with half the size of the memory read 0.0 bytes from the device per requested
 /// byte with an eighth, 0.4 with a quarter, and 6.5 with half and direct pages. With random inserts of rows
-/// of 2 and 8 times the memory, an eighth writes 1.05 times the bytes of a quarter.
+/// of 2 and 8 times the memory, an eighth writes 1.05 times the bytes of a quarter. On a machine of 24 GiB with
+/// rows of 1.6 GB, reads are 3.3 times as fast as with 256 MiB, and scans 2.7 times.
 const DEFAULT_CACHE_SHARE: u64 = 8;
 /// Memory per log buffer: with the default size of 512 KiB, the buffers use a sixteenth of the memory. During
 /// a flush there are also the buffers that replace the full ones, and the chunk into which full buffers are
@@ -45,15 +46,15 @@ const FEWEST_LOG_BUFFERS: usize = 8;
 
 /// Returns the default capacity of the page cache for this limit on the process's memory.
 pub(crate) fn default_cache_bytes(limit: Option<u64>) -> usize {
-    let share = limit.map_or(DEFAULT_CACHE_BYTES, |limit| limit / DEFAULT_CACHE_SHARE);
+    let share = limit.map_or(CACHE_OF_UNKNOWN_MEMORY, |limit| limit / DEFAULT_CACHE_SHARE);
     // At least the number of frames that a store with the largest pages needs.
     let least = (MIN_FRAMES * page::MAX_PAGE_SIZE) as u64;
-    usize::try_from(share.clamp(least, DEFAULT_CACHE_BYTES)).unwrap_or(usize::MAX)
+    usize::try_from(share.max(least)).unwrap_or(usize::MAX)
 }
 
 /// The memory of a process for the page caches of stores with the default capacity. Each store reserves half
-/// of the remaining bytes, within the bounds of [`default_cache_bytes`]. So one store gets an eighth of the
-/// process's memory. All stores together get at most a quarter, plus the least capacity of each.
+/// of the remaining bytes, at least what a store needs. So one store gets an eighth of the process's memory.
+/// All stores together get at most a quarter, plus the least capacity of each.
 #[derive(Debug)]
 struct CacheBudget {
     left: AtomicU64,
@@ -63,7 +64,7 @@ impl CacheBudget {
     fn new(limit: Option<u64>) -> Self {
         let bytes = match limit {
             Some(limit) => limit / (DEFAULT_CACHE_SHARE / 2),
-            None => u64::MAX,
+            None => CACHE_OF_UNKNOWN_MEMORY * 2,
         };
         Self { left: AtomicU64::new(bytes) }
     }
@@ -146,6 +147,10 @@ pub(crate) fn default_log_buffers(limit: Option<u64>, cache_bytes: usize) -> usi
 /// and locks exceeds the limit by a fifth.
 const LEAST_MEMORY: u64 = 24 << 20;
 
+/// Memory in bytes that is not divided: the C library's allocator keeps free memory in an arena of each thread.
+/// Measured with 16 threads: 13 MB free where 8 MB are in use.
+const MEMORY_OF_ARENAS: u64 = 8 << 20;
+
 /// Memory of a record lock, in bytes.
 const MEMORY_PER_LOCK: u64 = 200;
 
@@ -153,8 +158,8 @@ impl Builder {
     /// Sets the largest memory of the store in bytes, at least 24 MiB: page cache, log buffers, row versions
     /// and undo entries of open transactions together. Default: none; each of them has a default of its own.
     ///
-    /// The page cache gets three eighths of it, row versions a quarter of the cache, undo entries a
-    /// sixteenth, and the log up to an eighth; the rest is for locks, threads and the allocator. If the row
+    /// Of all but 8 MiB of it, the page cache gets three eighths. Row versions get a quarter of the cache, undo
+    /// entries a sixteenth, and the log up to an eighth; the rest is for locks, threads and the allocator. If the row
     /// locks of a transaction take a sixteenth, it waits for a lock of the whole table. A part that is set by
     /// itself keeps its setting. Not included are values that the program holds, buffers of loads and
     /// backups, and the system's page cache ([`direct_pages`](Self::direct_pages)).
@@ -172,9 +177,9 @@ impl Builder {
         self
     }
 
-    /// Sets the capacity of the page cache in bytes. Default: 256 MiB, or an eighth of the memory that the
-    /// process may use (machine, control group, `ulimit -v`, `-d`) if that is less; the system's page cache
-    /// uses the rest. A page in both caches uses memory twice, so raise the capacity if all pages fit into
+    /// Sets the capacity of the page cache in bytes. Default: an eighth of the memory that the process may use
+    /// (machine, control group, `ulimit -v`, `-d`), 256 MiB if this is not known. The cache takes memory only
+    /// for pages that were used; the system's page cache uses the rest of the memory. A page in both caches uses memory twice, so raise the capacity if all pages fit into
     /// it, or if you set [`direct_pages`](Self::direct_pages). Default stores of one process share a quarter
     /// of the memory: each reserves at most half of the rest, and at least 1.5 MiB.
     #[must_use]
@@ -209,7 +214,8 @@ impl Builder {
     pub(crate) fn cache_of_memory(&self) -> CacheCapacity {
         match (&self.cache, self.memory_bytes) {
             (CacheCapacity::Default, Some(memory)) => {
-                CacheCapacity::Set(usize::try_from(memory / 8 * 3).unwrap_or(usize::MAX))
+                let divided = memory.saturating_sub(MEMORY_OF_ARENAS);
+                CacheCapacity::Set(usize::try_from(divided / 8 * 3).unwrap_or(usize::MAX))
             }
             (cache, _) => cache.clone(),
         }
@@ -267,9 +273,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_cache_follows_a_small_limit_of_memory() {
+    fn the_default_cache_is_an_eighth_of_the_memory() {
         let of = |limit: u64| default_cache_bytes(Some(limit)) as u64;
-        assert_eq!(of(24 << 30), 256 << 20);
+        assert_eq!(of(24 << 30), 3 << 30);
         assert_eq!(of(256 << 20), 32 << 20);
         assert_eq!(of(64 << 20), 8 << 20);
         assert_eq!(of(1 << 20), 24 * 65536, "a store must open at all");
@@ -280,16 +286,17 @@ mod tests {
     fn default_caches_share_a_quarter_of_the_memory_and_give_it_back() {
         const LEAST: usize = 24 * 65536;
         for limit in [Some(1 << 20), Some(64 << 20), Some(1 << 30), Some(24 << 30), None] {
+            let all = limit.map_or(512 << 20, |limit| limit / 4);
             let budget: &CacheBudget = Box::leak(Box::new(CacheBudget::new(limit)));
             for stores in [1, 3, 1000] {
                 let shares: Vec<_> = (0..stores).map(|_| budget.reserve()).collect();
                 assert_eq!(shares[0].bytes, default_cache_bytes(limit), "one store has what it had");
-                assert!(shares.iter().all(|share| (LEAST..=256 << 20).contains(&share.bytes)));
+                assert!(shares.iter().all(|share| (LEAST..=shares[0].bytes).contains(&share.bytes)));
                 let sum: u64 = shares.iter().map(|share| share.bytes as u64).sum();
-                assert!(limit.is_none_or(|limit| sum <= limit / 4 + (stores * LEAST) as u64), "{sum}");
+                assert!(sum <= all + (stores * LEAST) as u64, "{sum}");
                 drop(shares);
             }
-            assert_eq!(budget.left.load(Relaxed), limit.map_or(u64::MAX, |limit| limit / 4)); // one thread
+            assert_eq!(budget.left.load(Relaxed), all); // one thread
         }
     }
 

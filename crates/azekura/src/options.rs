@@ -45,7 +45,7 @@ pub enum Durability {
 /// | [`archive`](Self::archive) | none | a restore must reach any point in time |
 /// | **memory** | | |
 /// | [`memory_bytes`](Self::memory_bytes) | none | the store must use no more memory than this |
-/// | [`cache_bytes`](Self::cache_bytes) | 256 MiB, at most an eighth of the memory | rows in use do not fit |
+/// | [`cache_bytes`](Self::cache_bytes) | an eighth of the memory | rows in use do not fit |
 /// | [`version_bytes`](Self::version_bytes) | a quarter of the cache | a snapshot becomes too old |
 /// | [`undo_bytes`](Self::undo_bytes) | a quarter of the process's memory | long transactions fail |
 /// | [`direct_pages`](Self::direct_pages) | no | the cache should be the only copy in memory |

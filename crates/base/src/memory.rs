@@ -19,7 +19,8 @@ pub const fn limit_file(version: CgroupVersion) -> &'static str {
 
 /// Returns the number of bytes of memory that this process may use: the least of the machine's memory, the
 /// limits of the process's control groups, and the process's own limits of addresses and of data
-/// (`ulimit -v`, `ulimit -d`). `None` if the system reports none of them.
+/// (`ulimit -v`, `ulimit -d`). If the system does not overcommit memory (`vm.overcommit_memory` is 2), its limit
+/// of promised memory counts too. `None` if the system reports none of them.
 ///
 /// Reads a few small files below `/proc` and `/sys/fs/cgroup`.
 #[must_use]
@@ -36,7 +37,10 @@ fn limit_in(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let limits = cgroup::directories(&groups, "memory").into_iter().filter_map(of_group);
     let process = read_or_empty("/proc/self/limits");
     let own = PROCESS_LIMITS.into_iter().filter_map(|name| soft_limit(&process, name));
-    limits.chain(total(&read_or_empty("/proc/meminfo"))).chain(own).min()
+    let machine = read_or_empty("/proc/meminfo");
+    let overcommits = read_or_empty("/proc/sys/vm/overcommit_memory").trim() != "2";
+    let promised = if overcommits { None } else { entry(&machine, "CommitLimit:") };
+    limits.chain(entry(&machine, "MemTotal:")).chain(promised).chain(own).min()
 }
 
 /// Returns the soft limit with this name in /proc/self/limits, unless it is unlimited.
@@ -45,9 +49,9 @@ fn soft_limit(limits: &str, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Returns `MemTotal` of /proc/meminfo in bytes.
-fn total(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+/// Returns an entry of /proc/meminfo in bytes.
+fn entry(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -90,6 +94,15 @@ mod tests {
         let file = "sys/fs/cgroup/memory/x/memory.limit_in_bytes";
         assert_eq!(limit(&[MACHINE, group, (file, "8192\n")]), Some(8192));
         assert_eq!(limit(&[MACHINE, group, (file, "9223372036854771712\n")]), Some(1 << 20));
+    }
+
+    #[test]
+    fn promised_memory_is_a_limit_only_without_overcommitment() {
+        let memory = ("proc/meminfo", "MemTotal: 1024 kB\nCommitLimit: 512 kB\n");
+        let limit_of = |mode| limit(&[memory, ("proc/sys/vm/overcommit_memory", mode)]);
+        assert_eq!(limit_of("0\n"), Some(1 << 20));
+        assert_eq!(limit_of("1\n"), Some(1 << 20));
+        assert_eq!(limit_of("2\n"), Some(512 << 10));
     }
 
     #[test]

@@ -48,7 +48,7 @@ struct CacheArguments {
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Store options")]
     memory: Option<u64>,
 
-    /// Page cache, such as 64M or 2G [default: 3/8 of --memory; or 256M, at most an eighth of the available
+    /// Page cache, such as 64M or 2G [default: 3/8 of --memory less 8M; or an eighth of the available
     /// memory]
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes, help_heading = "Store options")]
     cache: Option<usize>,
