@@ -32,8 +32,8 @@ const CACHE_OF_UNKNOWN_MEMORY: u64 = 256 << 20;
 /// of the cache are also in the system's page cache, which uses the rest. Measured in control groups of 64
 /// MiB. Uniform reads of rows with half the size of the memory read 0.0 bytes from the device per requested
 /// byte with an eighth, 0.4 with a quarter, and 6.5 with half and direct pages. With random inserts of rows
-/// of 2 and 8 times the memory, an eighth writes 1.05 times the bytes of a quarter. On a machine of 24 GiB with
-/// rows of 1.6 GB, reads are 3.3 times as fast as with 256 MiB, and scans 2.7 times.
+/// of 2 and 8 times the memory, an eighth writes 1.05 times the bytes of a quarter. On a machine of 24 GiB
+/// with rows of 1.6 GB, reads are 3.3 times as fast as with 256 MiB, and scans 2.7 times.
 const DEFAULT_CACHE_SHARE: u64 = 8;
 /// Memory per log buffer: with the default size of 512 KiB, the buffers use a sixteenth of the memory. During
 /// a flush there are also the buffers that replace the full ones, and the chunk into which full buffers are
@@ -147,8 +147,8 @@ pub(crate) fn default_log_buffers(limit: Option<u64>, cache_bytes: usize) -> usi
 /// and locks exceeds the limit by a fifth.
 const LEAST_MEMORY: u64 = 24 << 20;
 
-/// Memory in bytes that is not divided: the C library's allocator keeps free memory in an arena of each thread.
-/// Measured with 16 threads: 13 MB free where 8 MB are in use.
+/// Memory in bytes that is not divided: the C library's allocator keeps free memory in an arena of each
+/// thread. Measured with 16 threads: 13 MB free where 8 MB are in use.
 const MEMORY_OF_ARENAS: u64 = 8 << 20;
 
 /// Memory of a record lock, in bytes.
@@ -158,11 +158,12 @@ impl Builder {
     /// Sets the largest memory of the store in bytes, at least 24 MiB: page cache, log buffers, row versions
     /// and undo entries of open transactions together. Default: none; each of them has a default of its own.
     ///
-    /// Of all but 8 MiB of it, the page cache gets three eighths. Row versions get a quarter of the cache, undo
-    /// entries a sixteenth, and the log up to an eighth; the rest is for locks, threads and the allocator. If the row
-    /// locks of a transaction take a sixteenth, it waits for a lock of the whole table. A part that is set by
-    /// itself keeps its setting. Not included are values that the program holds, buffers of loads and
-    /// backups, and the system's page cache ([`direct_pages`](Self::direct_pages)).
+    /// Of all but 8 MiB of it, the page cache gets three eighths. Row versions get a quarter of the cache,
+    /// undo entries a sixteenth, and the log up to an eighth; the rest is for locks, threads and the
+    /// allocator. If the row locks of a transaction take a sixteenth, it waits for a lock of the whole
+    /// table. A part that is set by itself keeps its setting. Not included are values that the program
+    /// holds, buffers of loads and backups, and the system's page cache
+    /// ([`direct_pages`](Self::direct_pages)).
     ///
     /// ```
     /// # fn main() -> Result<(), azekura::Error> {
@@ -177,11 +178,12 @@ impl Builder {
         self
     }
 
-    /// Sets the capacity of the page cache in bytes. Default: an eighth of the memory that the process may use
-    /// (machine, control group, `ulimit -v`, `-d`), 256 MiB if this is not known. The cache takes memory only
-    /// for pages that were used; the system's page cache uses the rest of the memory. A page in both caches uses memory twice, so raise the capacity if all pages fit into
-    /// it, or if you set [`direct_pages`](Self::direct_pages). Default stores of one process share a quarter
-    /// of the memory: each reserves at most half of the rest, and at least 1.5 MiB.
+    /// Sets the capacity of the page cache in bytes. Default: an eighth of the memory that the process may
+    /// use (machine, control group, `ulimit -v`, `-d`), 256 MiB if this is not known. The cache takes memory
+    /// only for pages that were used; the system's page cache uses the rest of the memory. A page in both
+    /// caches uses memory twice, so raise the capacity if all pages fit into it, or if you set
+    /// [`direct_pages`](Self::direct_pages). Default stores of one process share a quarter of the memory:
+    /// each reserves at most half of the rest, and at least 1.5 MiB.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.cache = CacheCapacity::Set(bytes);

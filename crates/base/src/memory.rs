@@ -18,9 +18,9 @@ pub const fn limit_file(version: CgroupVersion) -> &'static str {
 }
 
 /// Returns the number of bytes of memory that this process may use: the least of the machine's memory, the
-/// limits of the process's control groups, and the process's own limits of addresses and of data
-/// (`ulimit -v`, `ulimit -d`). If the system does not overcommit memory (`vm.overcommit_memory` is 2), its limit
-/// of promised memory counts too. `None` if the system reports none of them.
+/// limits of the process's control groups, and the process's own limits of addresses and of data (`ulimit
+/// -v`, `ulimit -d`). If the system does not overcommit memory (`vm.overcommit_memory` is 2), its limit of
+/// promised memory counts too. `None` if the system reports none of them.
 ///
 /// Reads a few small files below `/proc` and `/sys/fs/cgroup`.
 #[must_use]
