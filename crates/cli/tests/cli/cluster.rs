@@ -125,6 +125,15 @@ impl Client {
     }
 }
 
+/// Ends the writers of a test, also if the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 #[test]
 fn a_node_that_is_killed_loses_nothing_that_was_answered() {
     let scratch = Scratch::new();
@@ -133,6 +142,7 @@ fn a_node_that_is_killed_loses_nothing_that_was_answered() {
     let (acked, answers, is_over) =
         (Mutex::new(BTreeMap::new()), AtomicUsize::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
+        let _ends = Ends(&is_over);
         for writer in 0..4 {
             // Two writers use the node that will be killed.
             let (mut client, acked, answers, is_over) =
@@ -164,7 +174,6 @@ fn a_node_that_is_killed_loses_nothing_that_was_answered() {
         // Until then requests for the node's keys wait.
         cluster.run("start", &[]);
         wait_for(100);
-        is_over.store(true, SeqCst);
     });
     let acked = acked.into_inner().unwrap();
     assert!(acked.len() > 100, "{}", acked.len());

@@ -77,24 +77,43 @@ impl Process {
     }
 }
 
-/// Returns the start time of a process; `None` if it has ended. In the stat line of the process the name may
-/// contain any bytes, and ends with the last `)`. The state follows the name, and the start time is the 20th
-/// field after the name.
+/// Returns the start time of a process; `None` if it has ended.
 fn started(pid: Pid) -> Option<u64> {
     let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) else {
         return if fs::exists("/proc/self/stat").unwrap_or(false) { None } else { Some(0) };
     };
+    started_in(&stat)
+}
+
+/// Returns the start time in the stat line of a process; `None` if the process has ended. The name may contain
+/// any bytes, and ends with the last `)`. After it, the state is the first field, the number of threads the
+/// 18th, and the start time the 20th.
+fn started_in(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    // A zombie has ended; its parent has not collected its status yet.
-    if fields.next() == Some("Z") {
+    let state = fields.next()?;
+    let threads: u64 = fields.nth(16)?.parse().ok()?;
+    // A zombie has ended; its parent has not collected its status yet. But the first thread of a killed process
+    // is a zombie too while other threads are ending, and until then the process holds its files.
+    if state == "Z" && threads <= 1 {
         return None;
     }
-    fields.nth(18)?.parse().ok()
+    fields.nth(1)?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_has_ended_when_all_its_threads_have() {
+        let stat = |state: &str, threads: u32| {
+            format!("7 (a) b) {state} 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 99 0 0\n")
+        };
+        assert_eq!(started_in(&stat("S", 3)), Some(99));
+        assert_eq!(started_in(&stat("Z", 2)), Some(99), "a thread still holds the files");
+        assert_eq!(started_in(&stat("Z", 1)), None);
+        assert_eq!(started_in(&stat("Z", 0)), None);
+    }
 
     #[test]
     fn a_process_is_known_by_its_start_too() {
