@@ -10,7 +10,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::thread;
 use std::time::{Duration, Instant};
 
 const PAGE: usize = 8 << 10;
@@ -81,9 +82,27 @@ fn work(memory: &mut [u8], rng: &mut StdRng, rounds: usize) {
     assert!(*memory == plain[..], "the whole at the end");
 }
 
+/// Runs trials in several threads: most of them wait for time limits.
+fn in_threads(trials: u64, trial: impl Fn(u64) + Sync) {
+    let next = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Relaxed); // Relaxed: only the number is shared
+                    if number >= trials {
+                        return;
+                    }
+                    trial(number);
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn f4_with_two_copies_any_wrong_of_one_server_leaves_every_byte_right() {
-    for trial in 0..28_u64 {
+    in_threads(28, |trial| {
         let mut rng = StdRng::seed_from_u64(trial);
         let act = WRONGS[trial as usize % WRONGS.len()];
         println!("seed {trial}: {act:?}");
@@ -91,13 +110,13 @@ fn f4_with_two_copies_any_wrong_of_one_server_leaves_every_byte_right() {
         let servers = if rng.random() { [&a, &b] } else { [&b, &a] };
         let mut memory = setting(&servers).copies(2).stall(stall_for(act)).build().unwrap();
         work(&mut memory, &mut rng, 250);
-    }
+    });
 }
 
 #[test]
 fn f4_with_a_spill_file_any_wrong_of_the_only_server_leaves_every_byte_right() {
     let directory = tempfile::tempdir().unwrap();
-    for trial in 0..14_u64 {
+    in_threads(14, |trial| {
         let mut rng = StdRng::seed_from_u64(100 + trial);
         let act = WRONGS[trial as usize % WRONGS.len()];
         println!("seed {}: {act:?}", 100 + trial);
@@ -110,7 +129,7 @@ fn f4_with_a_spill_file_any_wrong_of_the_only_server_leaves_every_byte_right() {
             .build()
             .unwrap();
         work(&mut memory, &mut rng, 250);
-    }
+    });
 }
 
 #[test]
