@@ -17,6 +17,7 @@ import_exception!(azekura._errors, Closed);
 import_exception!(azekura._errors, Expired);
 import_exception!(azekura._errors, Invalid);
 import_exception!(azekura._errors, IoError);
+import_exception!(azekura._errors, UndoMemoryExhausted);
 
 /// Imports the classes. While the interpreter ends, an import would fail, and end the process by a panic.
 pub(crate) fn import(py: Python<'_>) {
@@ -29,6 +30,7 @@ pub(crate) fn import(py: Python<'_>) {
         py.get_type::<Expired>(),
         py.get_type::<Invalid>(),
         py.get_type::<IoError>(),
+        py.get_type::<UndoMemoryExhausted>(),
     ]);
 }
 
@@ -49,6 +51,9 @@ pub(crate) fn raised(error: StoreError) -> PyErr {
     let text = error.full_message();
     if matches!(error, StoreError::SnapshotTooOld { .. }) {
         return Expired::new_err(text);
+    }
+    if matches!(error, StoreError::UndoMemoryExhausted { .. }) {
+        return UndoMemoryExhausted::new_err(text);
     }
     // The call of a table was not run again, because its time is over.
     if let StoreError::RetriesExhausted { source, .. } = &error

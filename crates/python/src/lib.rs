@@ -53,20 +53,24 @@ const MOST_RUNS: u32 = 10_000;
 ///
 /// With `durable=False` commits do not wait for the disk, and a crash of the process may lose the last ones;
 /// with `log_sync_interval` only a power loss may, those of the last interval. `archive` is the directory of
-/// the log archive for `restore` to a time. `version_bytes` limits the memory of row versions for snapshots.
-/// `file_mode` has the permission bits of new files.
+/// the log archive for `restore` to a time. `file_mode` has the permission bits of new files.
+///
+/// `memory_bytes` limits the memory of page cache, log, row versions and undo entries together. `cache_bytes`,
+/// `version_bytes` (row versions for snapshots) and `undo_bytes` (undo entries of open transactions) set one
+/// part. A call that needs more undo entries raises `UndoMemoryExhausted`; its transaction remains open.
 #[pyfunction]
 #[pyo3(
     signature = (
         path, *, create=true, read_only=false, cache_bytes=None, page_size=None,
         transaction_timeout=Some(60.0), lock_timeout=None, close_time=None, encryption_key=None,
         encryption_key_id="", durable=true, log_sync_interval=None, archive=None, version_bytes=None,
-        file_mode=None, direct_pages=false
+        file_mode=None, direct_pages=false, memory_bytes=None, undo_bytes=None
     ),
     text_signature = "(path, *, create=True, read_only=False, cache_bytes=None, page_size=None, \
                       transaction_timeout=60.0, lock_timeout=None, close_time=None, encryption_key=None, \
                       encryption_key_id='', durable=True, log_sync_interval=None, archive=None, \
-                      version_bytes=None, file_mode=None, direct_pages=False)"
+                      version_bytes=None, file_mode=None, direct_pages=False, memory_bytes=None, \
+                      undo_bytes=None)"
 )]
 #[expect(clippy::too_many_arguments, reason = "they are named arguments in Python")]
 fn open(
@@ -87,6 +91,8 @@ fn open(
     version_bytes: Option<u64>,
     file_mode: Option<u32>,
     direct_pages: bool,
+    memory_bytes: Option<u64>,
+    undo_bytes: Option<u64>,
 ) -> PyResult<Database> {
     let mut builder = builder().create(create).read_only(read_only).direct_pages(direct_pages);
     if !durable {
@@ -101,6 +107,12 @@ fn open(
     }
     if let Some(bytes) = version_bytes {
         builder = builder.version_bytes(bytes);
+    }
+    if let Some(bytes) = memory_bytes {
+        builder = builder.memory_bytes(bytes);
+    }
+    if let Some(bytes) = undo_bytes {
+        builder = builder.undo_bytes(bytes);
     }
     if let Some(mode) = file_mode {
         builder = builder.file_mode(mode);

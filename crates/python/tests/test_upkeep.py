@@ -139,3 +139,22 @@ def test_options_of_durability_and_files(tmp_path):
             assert 0 <= snap.age < 3600
     with azekura.in_memory() as db, pytest.raises(azekura.Invalid, match="archive"):
         db.archive_log()
+
+
+def test_a_call_beyond_the_limit_of_undo_memory_is_undone(tmp_path):
+    with azekura.open(tmp_path / "db.azk", memory_bytes=32 << 20, undo_bytes=1 << 20) as db:
+        table = db.table("t", key=int)
+        table.bulk_load((n, bytes(1000)) for n in range(5000))
+        assert issubclass(azekura.UndoMemoryExhausted, azekura.Busy)
+        with pytest.raises(azekura.UndoMemoryExhausted, match="commit after fewer changes"):
+            table.clear()
+        assert len(table) == 5000
+        with db.begin() as tx:
+            rows = tx[table]
+            del rows[0]
+            with pytest.raises(azekura.UndoMemoryExhausted):
+                rows.clear()
+            assert len(rows) == 4999 and rows.remove_range(1, 100) == 99
+        assert len(table) == 4900
+    with pytest.raises(azekura.Invalid, match="memory"):
+        azekura.open(tmp_path / "db.azk", memory_bytes=1 << 20)

@@ -18,7 +18,17 @@ from ._azekura import (
     restore,
     verify_backup,
 )
-from ._errors import Busy, Closed, Conflict, Corrupt, Error, Expired, Invalid, IoError
+from ._errors import (
+    Busy,
+    Closed,
+    Conflict,
+    Corrupt,
+    Error,
+    Expired,
+    Invalid,
+    IoError,
+    UndoMemoryExhausted,
+)
 
 for _name in ("keys", "values", "items", "prefix"):
     setattr(SnapshotTable, _name, getattr(_views, _name))
@@ -51,6 +61,7 @@ __all__ = [
     "Table",
     "Ticket",
     "Transaction",
+    "UndoMemoryExhausted",
     "in_memory",
     "open",
     "restore",

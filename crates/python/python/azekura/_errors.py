@@ -13,6 +13,11 @@ class Busy(Error):
     """A resource is in use or exhausted at the moment."""
 
 
+class UndoMemoryExhausted(Busy):
+    """The undo entries of open transactions reach `undo_bytes`. The call was undone, and its transaction
+    remains open: commit it, and continue in a new one."""
+
+
 class Corrupt(Error):
     """Bytes on disk are not those that were written."""
 
@@ -33,6 +38,6 @@ class IoError(Error, OSError):
     """A call of the operating system failed; `errno` has the error number."""
 
 
-for _error in (Error, Conflict, Busy, Corrupt, Closed, Expired, Invalid, IoError):
+for _error in (Error, Conflict, Busy, UndoMemoryExhausted, Corrupt, Closed, Expired, Invalid, IoError):
     _error.__module__ = "azekura"
 del _error
