@@ -277,40 +277,6 @@ enum azk_status azk_delete(struct azk_tx *tx,
                            struct azk_error **error);
 
 /*
- Opens a snapshot of the present state.
-
- # Safety
-
- CAPI-1 and CAPI-2 hold.
- */
-enum azk_status azk_snapshot_open(struct azk_db *db,
-                                  struct azk_snapshot **snapshot,
-                                  struct azk_error **error);
-
-/*
- Reads the value at a key in a snapshot. Sets `found` to 1 if there is a row, otherwise to 0.
-
- # Safety
-
- CAPI-1 and CAPI-2 hold.
- */
-enum azk_status azk_snapshot_get(struct azk_snapshot *snapshot,
-                                 const char *table,
-                                 struct azk_slice key,
-                                 struct azk_slice *value,
-                                 int *found,
-                                 struct azk_error **error);
-
-/*
- Closes a snapshot and frees the handle; null is allowed. Cursors on it stay valid.
-
- # Safety
-
- CAPI-1 holds.
- */
-void azk_snapshot_close(struct azk_snapshot *snapshot);
-
-/*
  Makes a backup in the new directory `to` while transactions continue. Options: `rate` (bytes per second);
  `since`, the directory of an earlier backup: the new one then has only the pages that were changed since,
  and a restore needs both; null for no options. A value with commas is written in double quotes. `progress`
@@ -573,6 +539,140 @@ enum azk_status azk_snapshot_wait_durable(struct azk_snapshot *snapshot, struct 
 enum azk_status azk_checkpoint(struct azk_db *db, struct azk_error **error);
 
 /*
+ Adds `value` to the set of values of a key. Sets `added`, unless it is null, to 1 if the set did not have
+ it, otherwise to 0. The table is created with its first value. Key and value together have at most
+ `azk_max_key_bytes` bytes in their encoding: 2 bytes more, and 1 for each zero byte of the key.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_multimap_insert(struct azk_tx *tx,
+                                    const char *table,
+                                    struct azk_slice key,
+                                    struct azk_slice value,
+                                    int *added,
+                                    struct azk_error **error);
+
+/*
+ Removes `value` from the set of values of a key. Sets `found`, unless it is null, to 1 if the set had it,
+ otherwise to 0.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_multimap_remove(struct azk_tx *tx,
+                                    const char *table,
+                                    struct azk_slice key,
+                                    struct azk_slice value,
+                                    int *found,
+                                    struct azk_error **error);
+
+/*
+ Sets `found`, unless it is null, to 1 if `value` is in the set of values of a key, otherwise to 0.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_multimap_contains(struct azk_tx *tx,
+                                      const char *table,
+                                      struct azk_slice key,
+                                      struct azk_slice value,
+                                      int *found,
+                                      struct azk_error **error);
+
+/*
+ Sets `found`, unless it is null, as `azk_multimap_contains` does, but in a snapshot.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_snapshot_multimap_contains(struct azk_snapshot *snapshot,
+                                               const char *table,
+                                               struct azk_slice key,
+                                               struct azk_slice value,
+                                               int *found,
+                                               struct azk_error **error);
+
+/*
+ Removes all values of a key. Sets `removed`, unless it is null, to their number. After an error the
+ transaction is as before the call, or was rolled back.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_multimap_remove_all(struct azk_tx *tx,
+                                        const char *table,
+                                        struct azk_slice key,
+                                        uint64_t *removed,
+                                        struct azk_error **error);
+
+/*
+ Opens a cursor over the keys of a multimap table from `low` (inclusive) to `high` (exclusive). The cursor
+ returns each key once with each of its values, in order of the keys and then of the values. Otherwise as
+ `azk_range`. `azk_count` and `azk_snapshot_count` count the values of all keys.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_multimap_range(struct azk_tx *tx,
+                                   const char *table,
+                                   const struct azk_slice *low,
+                                   const struct azk_slice *high,
+                                   uint32_t flags,
+                                   struct azk_cursor **cursor,
+                                   struct azk_error **error);
+
+/*
+ Opens a cursor as `azk_multimap_range` does, but in a snapshot.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_snapshot_multimap_range(struct azk_snapshot *snapshot,
+                                            const char *table,
+                                            const struct azk_slice *low,
+                                            const struct azk_slice *high,
+                                            uint32_t flags,
+                                            struct azk_cursor **cursor,
+                                            struct azk_error **error);
+
+/*
+ Opens a cursor over the values of one key, in order. The cursor returns the key with each value.
+ Otherwise as `azk_range`.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_multimap_values(struct azk_tx *tx,
+                                    const char *table,
+                                    struct azk_slice key,
+                                    uint32_t flags,
+                                    struct azk_cursor **cursor,
+                                    struct azk_error **error);
+
+/*
+ Opens a cursor as `azk_multimap_values` does, but in a snapshot.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_snapshot_multimap_values(struct azk_snapshot *snapshot,
+                                             const char *table,
+                                             struct azk_slice key,
+                                             uint32_t flags,
+                                             struct azk_cursor **cursor,
+                                             struct azk_error **error);
+
+/*
  Sets `found` to 1 if there is a row at a key, otherwise to 0. Does not read a large value.
 
  # Safety
@@ -701,6 +801,40 @@ enum azk_status azk_bulk_load(struct azk_tx *tx,
                               uint32_t flags,
                               uint64_t *rows,
                               struct azk_error **error);
+
+/*
+ Opens a snapshot of the present state.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_snapshot_open(struct azk_db *db,
+                                  struct azk_snapshot **snapshot,
+                                  struct azk_error **error);
+
+/*
+ Reads the value at a key in a snapshot. Sets `found` to 1 if there is a row, otherwise to 0.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_snapshot_get(struct azk_snapshot *snapshot,
+                                 const char *table,
+                                 struct azk_slice key,
+                                 struct azk_slice *value,
+                                 int *found,
+                                 struct azk_error **error);
+
+/*
+ Closes a snapshot and frees the handle; null is allowed. Cursors on it stay valid.
+
+ # Safety
+
+ CAPI-1 holds.
+ */
+void azk_snapshot_close(struct azk_snapshot *snapshot);
 
 /*
  Writes a backup to the file descriptor `fd`, such as a pipe, as `azk_backup` does to a directory. Does not
@@ -907,6 +1041,46 @@ enum azk_status azk_get_for_update(struct azk_tx *tx,
                                    struct azk_slice *value,
                                    int *found,
                                    struct azk_error **error);
+
+/*
+ Copies a part of the value at a key to the memory at `to`: the bytes from `offset` on, at most `len`.
+ Sets `copied` to their number, which is less than `len` only at the end of the value, and `size`, unless
+ it is null, to the length of the whole value. Of a large value, only the pages with these bytes are read.
+ Sets `found` to 1 if there is a row, otherwise to 0. With a `len` of 0, `to` may be null, and the call
+ returns the length of the value.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold; `to` points to `len` writable bytes.
+ */
+enum azk_status azk_read_at(struct azk_tx *tx,
+                            const char *table,
+                            struct azk_slice key,
+                            uint64_t offset,
+                            uint8_t *to,
+                            uintptr_t len,
+                            uintptr_t *copied,
+                            uint64_t *size,
+                            int *found,
+                            struct azk_error **error);
+
+/*
+ Copies a part of a value as `azk_read_at` does, but in a snapshot.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold; `to` points to `len` writable bytes.
+ */
+enum azk_status azk_snapshot_read_at(struct azk_snapshot *snapshot,
+                                     const char *table,
+                                     struct azk_slice key,
+                                     uint64_t offset,
+                                     uint8_t *to,
+                                     uintptr_t len,
+                                     uintptr_t *copied,
+                                     uint64_t *size,
+                                     int *found,
+                                     struct azk_error **error);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use azekura::{Error, RowRef, TableDefinition};
 
+use super::multimap::{encoded_pair, pair_from, pairs_of};
 use super::{
     AZK_REVERSE, NO_BYTES, Source, azk_cursor, azk_error, azk_slice, azk_snapshot, azk_status, azk_tx,
     check_flags, free, guarded, handle, null, optional, put, put_new, slice_of, text, with_tx,
@@ -37,7 +38,7 @@ pub unsafe extern "C" fn azk_range(
         // SAFETY: CAPI-1.
         let source = Source::Transaction(Arc::clone(&unsafe { handle(tx, "tx")? }.tx));
         // SAFETY: CAPI-2.
-        unsafe { open_cursor(source, table, (low, high), flags, cursor) }
+        unsafe { open_cursor(source, (table, false), bounds_of(low, high)?, flags, cursor) }
     })
 }
 
@@ -60,7 +61,7 @@ pub unsafe extern "C" fn azk_snapshot_range(
         // SAFETY: CAPI-1.
         let source = Source::Snapshot(unsafe { handle(snapshot, "snapshot")? }.snapshot.clone());
         // SAFETY: CAPI-2.
-        unsafe { open_cursor(source, table, (low, high), flags, cursor) }
+        unsafe { open_cursor(source, (table, false), bounds_of(low, high)?, flags, cursor) }
     })
 }
 
@@ -74,23 +75,24 @@ pub(crate) unsafe fn bounds_of<'a>(
     Ok((low.map_or(Bound::Unbounded, Bound::Included), high.map_or(Bound::Unbounded, Bound::Excluded)))
 }
 
-unsafe fn open_cursor(
+/// Opens a cursor over a range of encoded keys of a table, which is a multimap table if `table.1` is `true`.
+pub(crate) unsafe fn open_cursor(
     source: Source,
-    table: *const c_char,
-    bounds: (*const azk_slice, *const azk_slice),
+    table: (*const c_char, bool),
+    (low, high): (Bound<impl Into<Vec<u8>>>, Bound<impl Into<Vec<u8>>>),
     flags: u32,
     cursor: *mut *mut azk_cursor,
 ) -> Result<(), Error> {
     check_flags(flags, AZK_REVERSE)?;
-    // SAFETY: CAPI-2.
-    let (low, high) = unsafe { bounds_of(bounds.0, bounds.1)? };
+    let (table, is_multimap) = table;
     // SAFETY: CAPI-2.
     let table = unsafe { text(table, "table")? }.to_owned();
     let opened = azk_cursor {
         source,
         table,
-        low: low.map(<[u8]>::to_vec),
-        high: high.map(<[u8]>::to_vec),
+        is_multimap,
+        low: low.map(Into::into),
+        high: high.map(Into::into),
         is_reverse: flags & AZK_REVERSE != 0,
         is_done: false,
         rows: Vec::new(),
@@ -147,13 +149,15 @@ impl azk_cursor {
 
     /// Reads the next batch of rows, and removes these rows from the bounds.
     fn fill(&mut self) -> Result<(), Error> {
-        let table = TableDefinition::raw(self.table.as_str());
+        let (name, is_multimap) = (self.table.as_str(), self.is_multimap);
+        let table = if is_multimap { pairs_of(name) } else { TableDefinition::raw(name) };
         let range = (self.low.clone(), self.high.clone());
         let (mut rows, mut bytes, is_reverse) = (Vec::new(), 0, self.is_reverse);
         let each = |row: RowRef<'_, [u8], [u8]>| {
-            let (key, value) = (row.key()?, row.value()?);
-            bytes += key.len() + value.len();
-            rows.push((key, value));
+            let key = row.key()?;
+            let row = if is_multimap { pair_from(&key, name)? } else { (key, row.value()?) };
+            bytes += row.0.len() + row.1.len();
+            rows.push(row);
             let is_full = rows.len() >= BATCH_ROWS || bytes >= BATCH_BYTES;
             Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         };
@@ -169,8 +173,8 @@ impl azk_cursor {
             }
         }
         self.is_done = rows.len() < BATCH_ROWS && bytes < BATCH_BYTES;
-        if let Some((last, _)) = rows.last() {
-            let past = Bound::Excluded(last.clone());
+        if let Some((key, value)) = rows.last() {
+            let past = Bound::Excluded(if is_multimap { encoded_pair(key, value) } else { key.clone() });
             *(if self.is_reverse { &mut self.high } else { &mut self.low }) = past;
         }
         rows.reverse();

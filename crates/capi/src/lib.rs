@@ -100,11 +100,13 @@ enum Source {
 pub struct azk_cursor {
     source: Source,
     table: String,
+    /// The rows are pairs of a multimap table.
+    is_multimap: bool,
     low: Bound<Vec<u8>>,
     high: Bound<Vec<u8>>,
     is_reverse: bool,
     is_done: bool,
-    /// Rows that were read but not returned yet, in reverse order.
+    /// Rows that were read but not returned yet, in reverse order; of a multimap table, keys and values.
     rows: Vec<(Vec<u8>, Vec<u8>)>,
     row: (Vec<u8>, Vec<u8>),
 }
@@ -497,62 +499,6 @@ pub unsafe extern "C" fn azk_delete(
     })
 }
 
-/// Opens a snapshot of the present state.
-///
-/// # Safety
-///
-/// CAPI-1 and CAPI-2 hold.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn azk_snapshot_open(
-    db: *mut azk_db,
-    snapshot: *mut *mut azk_snapshot,
-    error: *mut *mut azk_error,
-) -> azk_status {
-    guarded(error, || {
-        // SAFETY: CAPI-1.
-        let db = unsafe { shared(db, "db")? };
-        let open = || Ok(azk_snapshot { snapshot: db.db.snapshot()?, value: Vec::new() });
-        // SAFETY: CAPI-2.
-        unsafe { put_new(snapshot, "snapshot", open) }
-    })
-}
-
-/// Reads the value at a key in a snapshot. Sets `found` to 1 if there is a row, otherwise to 0.
-///
-/// # Safety
-///
-/// CAPI-1 and CAPI-2 hold.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn azk_snapshot_get(
-    snapshot: *mut azk_snapshot,
-    table: *const c_char,
-    key: azk_slice,
-    value: *mut azk_slice,
-    found: *mut c_int,
-    error: *mut *mut azk_error,
-) -> azk_status {
-    guarded(error, || {
-        // SAFETY: CAPI-1, CAPI-2.
-        let (from, table) = unsafe { (handle(snapshot, "snapshot")?, text(table, "table")?) };
-        // SAFETY: CAPI-2.
-        let key = unsafe { bytes(key, "key")? };
-        let read = from.snapshot.table(&TableDefinition::raw(table))?.get(key)?;
-        // SAFETY: CAPI-2.
-        unsafe { deliver(read, &mut from.value, value, found) }
-    })
-}
-
-/// Closes a snapshot and frees the handle; null is allowed. Cursors on it stay valid.
-///
-/// # Safety
-///
-/// CAPI-1 holds.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn azk_snapshot_close(snapshot: *mut azk_snapshot) {
-    // SAFETY: CAPI-1.
-    unsafe { free(snapshot) }
-}
-
 unsafe fn free<T>(pointer: *mut T) {
     if !pointer.is_null() {
         // A panic of a destructor does not reach the caller (CAPI-3).
@@ -565,10 +511,13 @@ mod copy;
 mod cursor;
 mod keys;
 mod maintenance;
+mod multimap;
 mod rows;
+mod snapshot;
 mod streams;
 mod tables;
 mod transactions;
+mod value;
 pub use copy::{
     azk_backup, azk_error_free, azk_error_message, azk_error_status, azk_restore, azk_verify_backup,
 };
@@ -578,10 +527,16 @@ pub use maintenance::{
     azk_archive_log, azk_check, azk_check_progress, azk_checkpoint, azk_compact_into, azk_max_key_bytes,
     azk_open_in_memory, azk_report, azk_report_free, azk_report_json, azk_snapshot_wait_durable, azk_stats,
 };
+pub use multimap::{
+    azk_multimap_contains, azk_multimap_insert, azk_multimap_range, azk_multimap_remove,
+    azk_multimap_remove_all, azk_multimap_values, azk_snapshot_multimap_contains,
+    azk_snapshot_multimap_range, azk_snapshot_multimap_values,
+};
 pub use rows::{
     azk_bulk_load, azk_compare_and_set, azk_contains, azk_count, azk_insert_if_absent, azk_pop,
     azk_remove_range, azk_row_source, azk_snapshot_contains, azk_snapshot_count,
 };
+pub use snapshot::{azk_snapshot_close, azk_snapshot_get, azk_snapshot_open};
 pub use streams::{azk_backup_to_fd, azk_restore_from_fd};
 pub use tables::{azk_drop_table, azk_rename_table, azk_snapshot_tables, azk_table_exists, azk_tables};
 pub use transactions::{
@@ -589,3 +544,4 @@ pub use transactions::{
     azk_rollback_to, azk_savepoint, azk_savepoint_free, azk_savepoint_set, azk_ticket, azk_ticket_durable,
     azk_ticket_fd, azk_ticket_free, azk_ticket_wait,
 };
+pub use value::{azk_read_at, azk_snapshot_read_at};

@@ -54,6 +54,7 @@ fn cursor_over(tables: Vec<TableInfo>) -> azk_cursor {
     azk_cursor {
         source: Source::None,
         table: String::new(),
+        is_multimap: false,
         low: Bound::Unbounded,
         high: Bound::Unbounded,
         is_reverse: false,

@@ -68,6 +68,11 @@ fn the_example_of_upkeep_runs_and_again_with_address_sanitizer() {
 }
 
 #[test]
+fn the_example_of_multimap_tables_and_parts_runs_and_again_with_address_sanitizer() {
+    runs_and_again_with_address_sanitizer("examples/photos.c");
+}
+
+#[test]
 fn a_transaction_moves_to_another_thread() {
     runs_and_again_with_address_sanitizer("tests/threads.c");
 }

@@ -13,11 +13,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TABLES = 3, KEYS = 40, SAVEPOINTS = 4, SNAPSHOTS = 3, LARGE = 20000 };
+enum { TABLES = 3, KEYS = 40, SAVEPOINTS = 4, SNAPSHOTS = 3, MEMBERS = 8, LARGE = 20000 };
 
-/* The value of each key; 0 for none. */
+/* The value of each key, 0 for none. */
 typedef struct {
     unsigned rows[TABLES][KEYS];
+    /* The sets of values of a multimap table, as bits. */
+    unsigned sets[KEYS];
 } model;
 
 static unsigned long seed, calls;
@@ -109,6 +111,95 @@ static void expect_rows(azk_cursor *cursor, const unsigned *rows, int low, int h
     azk_cursor_close(cursor);
 }
 
+/* Value 0 of a set is empty, and the others have zero bytes. */
+static azk_slice member_of(unsigned number, unsigned char *buffer) {
+    azk_slice member;
+    member.data = buffer;
+    member.len = number;
+    memset(buffer, 0, number);
+    return member;
+}
+
+static void walk_sets(azk_snapshot *snapshot, const model *rows) {
+    unsigned char low_bytes[500], high_bytes[500], member[MEMBERS];
+    unsigned flags = below(2) ? AZK_REVERSE : 0, low = below(KEYS), high = below(KEYS);
+    azk_slice least = key_of(low, low_bytes), end = key_of(high, high_bytes), key, value;
+    azk_cursor *cursor = NULL;
+    int found, row, count = 0, right = 0;
+    unsigned at, bit;
+    if (below(2)) {
+        high = low + 1;
+        if (snapshot != NULL) {
+            CALL(AZK_OK, azk_snapshot_multimap_values(snapshot, "sets", least, flags, &cursor, &error));
+        } else {
+            CALL(AZK_OK, azk_multimap_values(tx, "sets", least, flags, &cursor, &error));
+        }
+    } else if (snapshot != NULL) {
+        CALL(AZK_OK, azk_snapshot_multimap_range(snapshot, "sets", &least, &end, flags, &cursor, &error));
+    } else {
+        CALL(AZK_OK, azk_multimap_range(tx, "sets", &least, &end, flags, &cursor, &error));
+    }
+    at = flags ? high - 1 : low;
+    bit = flags ? MEMBERS - 1 : 0;
+    for (;;) {
+        CALL(AZK_OK, azk_next(cursor, &key, &value, &row, &error));
+        for (; at + 1 > low && at < high && low < high; bit = flags ? MEMBERS - 1 : 0, at += flags ? -1 : 1) {
+            while (bit < MEMBERS && !(rows->sets[at] >> bit & 1)) {
+                bit += flags ? -1 : 1;
+            }
+            if (bit < MEMBERS) {
+                break;
+            }
+        }
+        EXPECT(row == (at + 1 > low && at < high && low < high));
+        if (!row) {
+            break;
+        }
+        least = key_of(at, low_bytes);
+        end = member_of(bit, member);
+        EXPECT(key.len == least.len && memcmp(key.data, low_bytes, key.len) == 0);
+        EXPECT(value.len == end.len && memcmp(value.data, member, value.len) == 0);
+        bit += flags ? -1 : 1;
+        count++;
+    }
+    azk_cursor_close(cursor);
+    for (at = low; at < high; at++) {
+        for (bit = 0; bit < MEMBERS; bit++) {
+            right += (int)(rows->sets[at] >> bit & 1);
+        }
+    }
+    EXPECT(count == right);
+    at = below(KEYS);
+    bit = below(MEMBERS);
+    least = key_of(at, low_bytes);
+    end = member_of(bit, member);
+    if (snapshot != NULL) {
+        CALL(AZK_OK, azk_snapshot_multimap_contains(snapshot, "sets", least, end, &found, &error));
+    } else {
+        CALL(AZK_OK, azk_multimap_contains(tx, "sets", least, end, &found, &error));
+    }
+    EXPECT(found == (int)(rows->sets[at] >> bit & 1));
+}
+
+/* Reads a part of a value; `number` is the value, 0 for none. */
+static void read_part(azk_snapshot *snapshot, const char *table, azk_slice key, unsigned number) {
+    azk_slice right = value_of(number, expected);
+    unsigned char part[1000];
+    uint64_t offset = below(2) ? below(LARGE) : below(200), size;
+    size_t len = below(sizeof part + 1), copied, most;
+    int found;
+    if (snapshot != NULL) {
+        CALL(AZK_OK,
+             azk_snapshot_read_at(snapshot, table, key, offset, part, len, &copied, &size, &found, &error));
+    } else {
+        CALL(AZK_OK, azk_read_at(tx, table, key, offset, part, len, &copied, &size, &found, &error));
+    }
+    EXPECT(found == (number != 0) && size == (found ? right.len : 0));
+    most = offset < size ? size - offset : 0;
+    EXPECT(copied == (most < len ? most : len));
+    EXPECT(copied == 0 || memcmp(part, expected + offset, copied) == 0);
+}
+
 static void walk(azk_snapshot *snapshot, const model *rows) {
     unsigned char low_bytes[500], high_bytes[500];
     unsigned table = below(TABLES), flags = below(2) ? AZK_REVERSE : 0;
@@ -192,7 +283,7 @@ static void in_transaction(void) {
     uint64_t count = 0, right = 0;
     int found = 0, at;
     row = &current.rows[table][number];
-    switch (below(22)) {
+    switch (below(26)) {
     case 0: case 1: case 2: case 3:
         CALL(AZK_OK, azk_put(tx, NAMES[table], key, value_of(value, written), &error));
         *row = value;
@@ -288,6 +379,34 @@ static void in_transaction(void) {
             }
         }
         break;
+    case 21:
+        read_part(NULL, NAMES[table], key, *row);
+        break;
+    case 22:
+        value = below(MEMBERS);
+        new = member_of(value, bytes);
+        CALL(AZK_OK, azk_multimap_insert(tx, "sets", key, new, &found, &error));
+        EXPECT(found == !(current.sets[number] >> value & 1));
+        current.sets[number] |= 1u << value;
+        break;
+    case 23:
+        value = below(MEMBERS);
+        new = member_of(value, bytes);
+        CALL(AZK_OK, azk_multimap_remove(tx, "sets", key, new, &found, &error));
+        EXPECT(found == (int)(current.sets[number] >> value & 1));
+        current.sets[number] &= ~(1u << value);
+        break;
+    case 24:
+        walk_sets(NULL, &current);
+        if (below(4) == 0) {
+            CALL(AZK_OK, azk_multimap_remove_all(tx, "sets", key, &count, &error));
+            for (value = 0; value < MEMBERS; value++) {
+                right += current.sets[number] >> value & 1;
+            }
+            EXPECT(count == right);
+            current.sets[number] = 0;
+        }
+        break;
     default:
         got.data = below(2) ? NULL : buffer;
         got.len = got.data == NULL ? 1 + below(9) : (size_t)-1 - below(9);
@@ -311,6 +430,9 @@ static void on_a_snapshot(void) {
         snapshots[at] = NULL;
     } else if (below(2)) {
         walk(snapshots[at], &seen[at]);
+    } else if (below(2)) {
+        walk_sets(snapshots[at], &seen[at]);
+        read_part(snapshots[at], NAMES[table], key_of(number, buffer), seen[at].rows[table][number]);
     } else {
         azk_slice key = key_of(number, buffer);
         CALL(AZK_OK, azk_snapshot_get(snapshots[at], NAMES[table], key, &got, &found, &error));
