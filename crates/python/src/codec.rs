@@ -11,6 +11,7 @@
 //! | `int`, also objects with `__index__`, such as the integers of numpy | `i64` |
 //! | `float` | `f64` as a value; as a key, bytes in numeric order with the type name `f64` |
 //! | `(str, int)` and other tuples, for keys | `(String, i64)` and other tuples |
+//! | `()`, for values: none | `()` |
 //! | `"json"`, `"pickle"`, for values | none: text of `json.dumps`, bytes of `pickle.dumps` |
 
 use std::borrow::Cow;
@@ -30,12 +31,14 @@ pub(crate) enum Codec {
     Int,
     Float,
     Tuple(Vec<Codec>),
+    /// No value: the empty tuple.
+    Unit,
     Json,
     Pickle,
 }
 
 const CODECS: &str = "a codec is bytes, str, int or float; for keys also a tuple of these, as (str, int); \
-     for values also \"json\" or \"pickle\"";
+     for values also \"json\", \"pickle\", or () for none";
 
 impl Codec {
     fn simple(codec: &Bound<'_, PyAny>) -> Option<Self> {
@@ -65,7 +68,7 @@ impl Codec {
         let named = match codec.extract::<Cow<'_, str>>().ok().as_deref() {
             Some("json") => Some(Self::Json),
             Some("pickle") => Some(Self::Pickle),
-            _ => None,
+            _ => codec.cast::<PyTuple>().is_ok_and(|codec| codec.is_empty()).then_some(Self::Unit),
         };
         named.or_else(|| Self::simple(codec)).ok_or_else(|| PyTypeError::new_err(CODECS))
     }
@@ -80,6 +83,7 @@ impl Codec {
             Self::Tuple(parts) => {
                 format!("({})", parts.iter().map(Self::type_name).collect::<Vec<_>>().join(", "))
             }
+            Self::Unit => "()".into(),
             Self::Json => "json".into(),
             Self::Pickle => "pickle".into(),
         }
@@ -195,6 +199,8 @@ impl Codec {
             Self::Str => value.cast::<PyString>()?.to_cow()?.into_owned().into_bytes().into(),
             Self::Int => value.extract::<i64>()?.to_le_bytes().to_vec().into(),
             Self::Float => value.extract::<f64>()?.to_le_bytes().to_vec().into(),
+            Self::Unit if value.cast::<PyTuple>().is_ok_and(|value| value.is_empty()) => Cow::Borrowed(&[]),
+            Self::Unit => return Err(PyTypeError::new_err("the values of this table are all ()")),
             Self::Json => {
                 let text = py.import("json")?.call_method1("dumps", (value,))?;
                 text.extract::<String>()?.into_bytes().into()
@@ -216,6 +222,8 @@ impl Codec {
             Self::Str => PyString::new(py, std::str::from_utf8(stored).map_err(|_| damaged())?).into_any(),
             Self::Int => i64::from_le_bytes(number()?).into_pyobject(py)?.into_any(),
             Self::Float => PyFloat::new(py, f64::from_le_bytes(number()?)).into_any(),
+            Self::Unit if stored.is_empty() => PyTuple::empty(py).into_any(),
+            Self::Unit => return Err(damaged()),
             Self::Json => py.import("json")?.call_method1("loads", (PyBytes::new(py, stored),))?,
             Self::Pickle => py.import("pickle")?.call_method1("loads", (PyBytes::new(py, stored),))?,
             _ => PyBytes::new(py, stored).into_any(),

@@ -50,8 +50,21 @@ impl Snapshot {
     }
 
     /// Returns a table of the database as it is in this snapshot: `snap[stock]`.
-    fn __getitem__(&self, py: Python<'_>, table: PyRef<'_, SnapshotTable>) -> PyResult<SnapshotTable> {
-        SnapshotTable::of_snapshot(py, &self.get()?, table.definition())
+    fn __getitem__<'py>(
+        slf: &Bound<'py, Self>,
+        py: Python<'py>,
+        table: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let definition = match table.cast::<SnapshotTable>() {
+            Ok(table) => table.get().definition(),
+            // A multimap table opens the table of its pairs.
+            Err(error) => match table.getattr_opt("_at")? {
+                Some(open) => return open.call1((slf,)),
+                None => return Err(error.into()),
+            },
+        };
+        let table = SnapshotTable::of_snapshot(py, &slf.get().get()?, definition)?;
+        Ok(Bound::new(py, table)?.into_any())
     }
 
     /// Returns the names of all tables.

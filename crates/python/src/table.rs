@@ -4,14 +4,16 @@ use std::borrow::Cow;
 use std::ops::{Bound as Edge, ControlFlow};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use azekura::{Error, OwnedSnapshotTable, TableDefinition};
+use azekura::{Error, OwnedSnapshotTable};
 use pyo3::exceptions::{PyKeyError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
+mod definition;
 mod load;
 mod rows;
 
+pub(crate) use self::definition::Definition;
 use self::rows::{Batch, Rows};
 use crate::codec::Codec;
 use crate::errors::{raised, without_gil};
@@ -36,33 +38,6 @@ pub(crate) enum Scope {
 pub(crate) struct OpenTable {
     table: OwnedSnapshotTable<[u8], [u8]>,
     _store: Arc<Store>,
-}
-
-/// Name and codecs of a table.
-pub(crate) struct Definition {
-    table: TableDefinition<[u8], [u8]>,
-    key: Codec,
-    value: Codec,
-}
-
-impl Definition {
-    /// Returns the definition for the arguments of `table`. Without codecs a table of any types opens, as
-    /// bytes.
-    pub(crate) fn of(
-        name: String,
-        key: Option<&Bound<'_, PyAny>>,
-        value: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Arc<Self>> {
-        let is_raw = key.is_none() && value.is_none();
-        let key = key.map_or(Ok(Codec::Bytes), Codec::of_keys)?;
-        let value = value.map_or(Ok(Codec::Bytes), Codec::of_values)?;
-        let table = if is_raw {
-            TableDefinition::raw(name)
-        } else {
-            TableDefinition::encoded(name, &key.type_name(), &value.type_name())
-        };
-        Ok(Arc::new(Self { table, key, value }))
-    }
 }
 
 /// A table with its source of rows.
@@ -584,16 +559,20 @@ impl Table {
         load::bulk_load(py, &slf.as_super().view, rows, is_sorted)
     }
 
-    /// Removes the rows of a range and returns their number.
-    #[pyo3(signature = (start=None, end=None))]
+    /// Removes the rows of a range, or those whose keys begin with `prefix`; returns their number.
+    #[pyo3(signature = (start=None, end=None, *, prefix=None))]
     fn remove_range(
         slf: PyRef<'_, Self>,
         py: Python<'_>,
         start: Option<&Bound<'_, PyAny>>,
         end: Option<&Bound<'_, PyAny>>,
+        prefix: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<u64> {
+        if prefix.is_some() && (start.is_some() || end.is_some()) {
+            return Err(PyTypeError::new_err("give a prefix, or a start and an end"));
+        }
         let view = &slf.as_super().view;
-        let bounds = view.bounds(start, end, None)?;
+        let bounds = view.bounds(start, end, prefix)?;
         in_transaction!(view, py, table => table.remove_range(bounds.clone()))
     }
 }

@@ -113,8 +113,21 @@ impl Transaction {
     }
 
     /// Returns a table of the database for use in this transaction: `tx[stock]`.
-    fn __getitem__(&self, py: Python<'_>, table: PyRef<'_, Table>) -> PyResult<Py<Table>> {
-        Table::make(py, Scope::Transaction(Arc::clone(&self.tx)), table.as_super().definition())
+    fn __getitem__<'py>(
+        slf: &Bound<'py, Self>,
+        py: Python<'py>,
+        table: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let definition = match table.cast::<Table>() {
+            Ok(table) => table.borrow().as_super().definition(),
+            // A multimap table opens the table of its pairs.
+            Err(error) => match table.getattr_opt("_in")? {
+                Some(open) => return open.call1((slf,)),
+                None => return Err(error.into()),
+            },
+        };
+        let table = Table::make(py, Scope::Transaction(Arc::clone(&slf.get().tx)), definition)?;
+        Ok(table.into_bound(py).into_any())
     }
 
     /// Removes a table; returns `true` if there was one.

@@ -4,7 +4,7 @@ from collections.abc import Mapping as _Mapping
 from collections.abc import MutableMapping as _MutableMapping
 from types import GenericAlias as _GenericAlias
 
-from . import _awaiting, _views
+from . import _awaiting, _multimap, _views
 from ._azekura import (
     Database,
     Savepoint,
@@ -29,6 +29,7 @@ from ._errors import (
     IoError,
     UndoMemoryExhausted,
 )
+from ._multimap import MultimapTable, MultimapValues, SnapshotMultimapTable
 
 for _name in ("keys", "values", "items", "prefix"):
     setattr(SnapshotTable, _name, getattr(_views, _name))
@@ -42,6 +43,13 @@ SnapshotTable.__class_getitem__ = classmethod(_GenericAlias)
 Ticket.__await__ = _awaiting.ticket_await
 Database.transact_async = _awaiting.transact_async
 Database.transaction = _awaiting.transaction
+Database.multimap_table = _multimap.multimap_table
+Transaction.multimap_table = _multimap.multimap_table
+Snapshot.multimap_table = _multimap.snapshot_multimap_table
+for _class in (MultimapTable, MultimapValues, SnapshotMultimapTable):
+    _class.__module__ = "azekura"
+    _class.__class_getitem__ = classmethod(_GenericAlias)
+del _class
 _MutableMapping.register(Table)
 _Mapping.register(SnapshotTable)
 
@@ -55,8 +63,11 @@ __all__ = [
     "Expired",
     "Invalid",
     "IoError",
+    "MultimapTable",
+    "MultimapValues",
     "Savepoint",
     "Snapshot",
+    "SnapshotMultimapTable",
     "SnapshotTable",
     "Table",
     "Ticket",
