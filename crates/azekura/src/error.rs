@@ -11,7 +11,6 @@ use azekura_buffer::PageFile;
 
 use crate::catalog::TableTypes;
 use crate::key::DecodeError;
-use crate::restart::WAL_DIR;
 use crate::value::EncodeError;
 pub(crate) use reason::{full_message, is_space_missing};
 use reason::{its_key, named, of_file, usual_remedy, why_full};
@@ -237,9 +236,13 @@ pub enum Error {
     /// so changes are refused. Committed transactions are safe in the log; reads still work. Close the store
     /// and open it again: recovery writes these changes again.
     #[error(
-        "a write or sync of the page file failed, and changes are refused; close the store and open it again"
+        "a write or sync of {} failed, and changes are refused; close the store and open it again",
+        path.display()
     )]
-    PagesFailed,
+    PagesFailed {
+        /// The page file.
+        path: PathBuf,
+    },
     /// The lock may be held by a transaction that failed and cannot be undone yet, usually because the disk
     /// has no space for the log records of its undo. Until it is undone, no call waits for locks. The undo
     /// continues once its cause is gone. Remove the cause, for example free disk space, and run the
@@ -527,7 +530,7 @@ impl Error {
             }
             Self::Decode { .. } | Self::Corrupt { .. } | Self::CorruptPage { .. } => ErrorKind::Corrupt,
             Self::Io { .. } | Self::PageIo { .. } => ErrorKind::Io,
-            Self::Log(_) | Self::PagesFailed | Self::Closed | Self::Forked { .. } => ErrorKind::Closed,
+            Self::Log(_) | Self::PagesFailed { .. } | Self::Closed | Self::Forked { .. } => ErrorKind::Closed,
             Self::EncryptionKeyUnavailable { .. } | Self::Other(_) => ErrorKind::Other,
         }
     }
@@ -565,10 +568,9 @@ impl Error {
     /// passes through this function before a public call returns it.
     pub(crate) fn in_store(mut self, store: &Path) -> Self {
         match &mut self {
-            Self::CorruptPage { path, .. } if path.as_os_str().is_empty() => {
+            Self::CorruptPage { path, .. } | Self::PagesFailed { path } if path.as_os_str().is_empty() => {
                 *path = store.join(PageFile::NAME);
             }
-            Self::Io { path, .. } if path.as_os_str() == WAL_DIR => *path = store.join(WAL_DIR),
             _ => {}
         }
         self

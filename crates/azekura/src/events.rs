@@ -283,10 +283,13 @@ mod tests {
         put(&db, 0).expect("writes");
         let shared = db.shared();
         let fail = || Err::<(), _>(Error::io("sync", "pages".as_ref(), std::io::Error::other("worn out")));
-        (0..3).for_each(|_| shared.note_background(&fail()));
+        (0..3).for_each(|_| assert!(shared.note_background(fail()).is_none()));
         let failed = lines.one("WARN background activity failed");
         assert!(failed.contains("activity=\"checkpoint\"") && failed.contains("worn out"), "{failed}");
-        (0..3).for_each(|_| shared.note_background(&Ok(())));
+        let noted = db.stats().background_error.expect("an error is noted");
+        assert!(noted.starts_with("the checkpoint of db failed: cannot sync pages: worn out; "), "{noted}");
+        (0..3).for_each(|_| assert!(shared.note_background(Ok(())).is_some()));
+        assert_eq!(db.stats().background_error, None);
         lines.one("INFO background activities succeed again");
         fs.fail_from(1, FailKind::Io);
         for _ in 0..3 {

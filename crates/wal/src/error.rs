@@ -1,7 +1,7 @@
 //! One error type per operation.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use azekura_base::{LogFailed, Lsn};
 
@@ -58,8 +58,10 @@ pub enum AppendError {
     Failed(#[from] LogFailed),
     /// The disk has no room for the next segment (W11). The log stays usable: append again when there is
     /// room.
-    #[error("cannot create the next log segment of {needed} bytes")]
+    #[error("cannot create the next log segment of {needed} bytes in {}", path.display())]
     Full {
+        /// The directory of the stream.
+        path: PathBuf,
         /// Bytes of the segment that could not be made.
         needed: u64,
         /// The operating system's reason.
@@ -67,8 +69,10 @@ pub enum AppendError {
     },
     /// The log's directory could not be created, or [`WalOptions::begin`](crate::WalOptions::begin) failed.
     /// Append again when the cause is gone.
-    #[error("cannot begin the log")]
+    #[error("cannot begin the log in {}", path.display())]
     Begin {
+        /// The log's directory.
+        path: PathBuf,
         /// The operating system's reason.
         source: io::Error,
     },
@@ -82,9 +86,9 @@ pub enum AppendError {
     },
 }
 
-impl From<WalError> for AppendError {
-    /// Converts an error of the start of the log.
-    fn from(error: WalError) -> Self {
+impl AppendError {
+    /// Converts an error of the start of the log in directory `log_dir`.
+    pub(crate) fn of_start(error: WalError, log_dir: &Path) -> Self {
         let source = match error {
             WalError::Failed(failed) => return Self::Failed(failed),
             WalError::Io { action, path, source } => {
@@ -92,7 +96,7 @@ impl From<WalError> for AppendError {
             }
             other => io::Error::other(other.to_string()),
         };
-        Self::Begin { source }
+        Self::Begin { path: log_dir.into(), source }
     }
 }
 

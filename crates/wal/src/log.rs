@@ -146,7 +146,7 @@ impl Log {
         needed: Admission,
         body_bytes: usize,
     ) -> Result<(), AppendError> {
-        stream.store.start()?;
+        stream.store.start().map_err(|error| AppendError::of_start(error, &self.start.dir))?;
         stream.want(log_buffer, body_bytes);
         let made = stream.store.prepare_one(stream.rest());
         if made.is_ok() || self.start.has_begun() {
@@ -157,7 +157,8 @@ impl Log {
             Err(source) if !stream.takes(log_buffer, needed, body_bytes) => {
                 let needed = stream.store.with_sizes(|sizes| sizes.next.segment);
                 stream.give_up_wanting();
-                Err(AppendError::Full { needed: needed.unwrap_or(self.options.segment_size()), source })
+                let needed = needed.unwrap_or(self.options.segment_size());
+                Err(AppendError::Full { path: stream.store.dir().to_path_buf(), needed, source })
             }
             _ => Ok(()),
         }
@@ -171,9 +172,11 @@ impl Log {
         if *has_begun {
             return Ok(());
         }
-        let orphans = self.start.find_orphans(self.streams.len())?;
+        let dir = &self.start.dir;
+        let orphans = self.start.find_orphans(self.streams.len());
+        let orphans = orphans.map_err(|error| AppendError::of_start(error, dir))?;
         if let Some(begin) = &self.options.begin {
-            begin.call().map_err(|source| AppendError::Begin { source })?;
+            begin.call().map_err(|source| AppendError::Begin { path: dir.clone(), source })?;
         }
         let _ = self.orphans.set(orphans);
         *has_begun = true;

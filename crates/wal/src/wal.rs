@@ -380,7 +380,7 @@ fn begin_at_once(log: &Log) -> Result<(), WalError> {
         stream.reopen(&mut stream.writer(), &log.buffers);
     }
     log.begin().map_err(|error| match error {
-        AppendError::Begin { source } => WalError::io("begin the log in", &log.start.dir)(source),
+        AppendError::Begin { path, source } => WalError::Io { action: "begin the log in", path, source },
         other => WalError::Options { reason: other.to_string() },
     })
 }

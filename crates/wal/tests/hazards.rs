@@ -284,7 +284,7 @@ fn append_until_full(wal: &Wal) -> (Lsn, std::io::Error) {
         match wal.append(log_buffer(n as usize), &body(0, n, 1000)) {
             Ok(lsn) if n % 3 == 0 => wal.make_durable(lsn).expect("what got an LSN has a place on disk"),
             Ok(_) => {}
-            Err(AppendError::Full { needed, source }) => {
+            Err(AppendError::Full { needed, source, .. }) => {
                 assert_eq!(needed, 64 << 10);
                 return (Lsn(wal.next_lsn().0 - 1), source);
             }

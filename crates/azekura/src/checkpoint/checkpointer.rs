@@ -61,8 +61,7 @@ impl Drop for Checkpointer {
 fn check(shared: &Arc<Shared>, jobs: &Arc<Group>, seen: Lsn) {
     let calls = &shared.checkpoint_calls;
     let now = shared.wal.next_lsn();
-    let done = shared.keep_restart_short();
-    shared.note_background(&done);
+    let done = shared.note_background(shared.keep_restart_short());
     release::schedule(shared, jobs);
     // A failed checkpoint can succeed later unless page writes have failed, and a failed rollback unless the
     // log has failed.

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use azekura_base::sync::time::Instant;
 use azekura_base::{DurableLog, Lsn};
+use azekura_buffer::PageFile;
 use azekura_wal::remove_segments;
 
 use crate::Error;
@@ -48,7 +49,7 @@ impl Shared {
         }
         let mut control = self.control.lock();
         if !self.options.background {
-            self.note_archived(&self.archive_with(control.current(), false));
+            self.note_archived(self.archive_with(control.current(), false));
         }
         // Advances the LSN bound: it is one above the durable horizon (RANGE-5).
         self.wal.make_durable(Lsn(self.wal.next_lsn().0 - 1))?;
@@ -161,9 +162,9 @@ impl Shared {
         }
         self.retry_undone(RETRIED_BY_BEGIN);
         if self.restart_target(self.options.recovery_time).is_some() {
-            self.note_background(&self.checkpoint_fully());
+            self.note_background(self.checkpoint_fully());
         } else if self.carry_open(self.carry_bytes()) {
-            self.note_background(&self.advance_checkpoint());
+            self.note_background(self.advance_checkpoint());
         }
     }
 
@@ -195,7 +196,7 @@ impl Shared {
     /// reserved for changes made meanwhile. On a full disk moves it as far as possible, because log files
     /// that no restart needs give their space to changes. Returns `true` if there was work to do.
     fn keep_restart_short(&self) -> Result<bool, Error> {
-        self.note_archived(&self.archive_if_due());
+        self.note_archived(self.archive_if_due());
         self.retry_undone(RETRIED_BY_CHECK);
         let has_carried = self.carry_open(self.carry_bytes());
         let time = if self.is_disk_full() { Duration::ZERO } else { self.options.recovery_time / 2 };
@@ -236,43 +237,51 @@ const CLOSING_PAGES: usize = 2048;
 impl Shared {
     /// Records a failure of a background activity for [`Stats`](crate::Stats), because no caller waits for
     /// the activity. Calls that depend on the activity return the error of the log or of the page cache.
-    pub(crate) fn note_background_error(&self, error: &Error, activity: &str) {
+    pub(crate) fn note_background_error(&self, error: Error, activity: &str) {
+        let error = error.in_store(&self.path);
+        // The error of a degraded store names another remedy.
+        let is_repeated = self.degraded().is_none();
         let mut noted = self.background_error.lock();
         if noted.is_none() {
-            let (path, message) = (self.path.display(), full_message(error));
+            let (path, message) = (self.path.display(), full_message(&error));
             tracing::warn!(%path, activity, error = %message, "background activity failed");
-            *noted = Some(message);
+            let remedy = if is_repeated { "; remove the cause: it is repeated" } else { "" };
+            *noted = Some(format!("the {activity} of {path} failed: {message}{remedy}"));
         }
         drop(noted);
-        self.report_failed_change(error);
+        self.report_failed_change(&error);
         self.checkpoint_calls.wake_from_sleep();
     }
 
-    pub(crate) fn note_background<T>(&self, done: &Result<T, Error>) {
-        match done {
-            Err(error) => self.note_background_error(error, "checkpoint"),
+    /// Records the result of a checkpoint. Returns its value if it succeeded.
+    pub(crate) fn note_background<T>(&self, done: Result<T, Error>) -> Option<T> {
+        let done = done.map_err(|error| self.note_background_error(error, "checkpoint")).ok();
+        if done.is_some() && self.unfreed.lock().is_empty() {
             // The activity succeeded, so the cause of the error is gone.
-            Ok(_) if self.unfreed.lock().is_empty() => {
-                if self.background_error.lock().take().is_some() {
-                    tracing::info!(path = %self.path.display(), "background activities succeed again");
-                }
+            if self.background_error.lock().take().is_some() {
+                tracing::info!(path = %self.path.display(), "background activities succeed again");
             }
-            Ok(_) => {}
         }
         self.report_now();
+        done
     }
 
     /// Records a failure of the archive. The store continues, but does not trim its log.
-    fn note_archived<T>(&self, archived: &Result<T, Error>) {
+    fn note_archived<T>(&self, archived: Result<T, Error>) {
         if let Err(error) = archived {
             self.note_background_error(error, "archive");
         }
     }
 
+    /// Returns the error of a change after the page file has failed.
+    pub(crate) fn pages_failed(&self) -> Error {
+        Error::PagesFailed { path: self.path.join(PageFile::NAME) }
+    }
+
     /// Returns the reason that the store refuses all or some changes, or `None`.
     pub(crate) fn degraded(&self) -> Option<Error> {
         if self.pool.has_failed() {
-            return Some(Error::PagesFailed);
+            return Some(self.pages_failed());
         }
         let failed = self.wal.failure().filter(|_| !self.wal.is_closed()).map(Error::from);
         failed.or_else(|| (self.parked.len() > 0).then(|| self.parked.pending()))

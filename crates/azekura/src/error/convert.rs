@@ -1,11 +1,12 @@
 //! Conversions of the errors of other crates.
 
+use std::path::PathBuf;
+
 use azekura_buffer::{FixError, PoolError, StoreError, WriteError};
 use azekura_wal::{AppendError, ReplayError, WalError};
 
 use super::Error;
 use super::reason::{cannot_grow, is_full};
-use crate::restart::WAL_DIR;
 
 impl From<azekura_btree::TreeError> for Error {
     fn from(error: azekura_btree::TreeError) -> Self {
@@ -56,7 +57,7 @@ impl From<StoreError> for Error {
             };
         }
         match error {
-            StoreError::Failed { .. } => Self::PagesFailed,
+            StoreError::Failed { .. } => Self::PagesFailed { path: PathBuf::new() },
             // Only after a failed extension of a file is its content certain.
             StoreError::Io { action: "make room for" | "make room in", ref source, .. }
                 if cannot_grow(source) =>
@@ -81,10 +82,10 @@ impl From<AppendError> for Error {
     fn from(error: AppendError) -> Self {
         match error {
             AppendError::Failed(failed) => failed.into(),
-            AppendError::Begin { ref source } if is_full(source) => Self::LogFull { source: error.into() },
-            AppendError::Begin { source } => {
-                Self::Io { action: "begin the log in", path: WAL_DIR.into(), source }
+            AppendError::Begin { ref source, .. } if is_full(source) => {
+                Self::LogFull { source: error.into() }
             }
+            AppendError::Begin { path, source } => Self::Io { action: "begin the log in", path, source },
             AppendError::Full { .. } => Self::LogFull { source: error.into() },
             other => Self::Invalid(other.to_string()),
         }

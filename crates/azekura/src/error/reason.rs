@@ -80,6 +80,7 @@ pub(crate) fn full_message(error: &dyn std::error::Error) -> String {
 mod tests {
     use super::*;
     use crate::Error;
+    use azekura_buffer::StoreError;
     use azekura_wal::AppendError;
 
     #[test]
@@ -98,9 +99,25 @@ mod tests {
         let store = Path::new("/shop.azk");
         let page = Error::damaged(azekura_base::PageId(3), "no node".into()).in_store(store).to_string();
         assert!(page.contains("/shop.azk/pages") && page.contains("restore a backup"), "{page}");
-        let begin = AppendError::Begin { source: io::ErrorKind::PermissionDenied.into() };
+        let source = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let begin = AppendError::Begin { path: "/shop.azk/wal".into(), source: source() };
         let begin = Error::from(begin).in_store(store).to_string();
         assert_eq!(begin, "cannot begin the log in /shop.azk/wal");
+        let full = AppendError::Full { path: "/shop.azk/wal/00".into(), needed: 4096, source: source() };
+        assert!(full_message(&Error::from(full)).contains(" in /shop.azk/wal/00: "));
+        let action = "sync";
+        let first = StoreError::Io {
+            action,
+            path: Path::new("dw").into(),
+            page: None,
+            offset: 0,
+            source: source().into(),
+        };
+        let failed = Error::from(StoreError::Failed { first: first.into() }).in_store(store).to_string();
+        assert!(
+            failed.contains(" of /shop.azk/pages failed") && failed.contains("open it again"),
+            "{failed}"
+        );
         let file = |reason: &str| {
             Error::Corrupt { path: "log-1".into(), offset: 7, reason: reason.into() }.to_string()
         };
@@ -117,7 +134,7 @@ mod tests {
         const ENOSPC: i32 = 28;
         let refused = |errno: i32| {
             let source = io::Error::from_raw_os_error(errno);
-            full_message(&Error::from(AppendError::Full { needed: 4096, source }))
+            full_message(&Error::from(AppendError::Full { path: "wal/00".into(), needed: 4096, source }))
         };
         assert!(refused(ENOSPC).contains("free space"), "{}", refused(ENOSPC));
         for errno in [ENOENT, EMFILE] {

@@ -50,7 +50,7 @@ impl Transaction {
         if self.db.options.read_only {
             return Err(Error::ReadOnly);
         }
-        if self.db.pool.has_failed() { Err(Error::PagesFailed) } else { Ok(()) }
+        if self.db.pool.has_failed() { Err(self.db.pages_failed()) } else { Ok(()) }
     }
 
     /// Returns the number of entries of the undo log, for [`end_call`](Self::end_call).
@@ -211,8 +211,8 @@ impl Transaction {
             // snapshots close.
             self.db.unfreed.lock().push_back(Unfreed { writer, leftovers, listed, committed });
         }
-        if let Err(error) = &freed {
-            self.db.note_background_error(error, "free pages");
+        if let Err(error) = freed {
+            self.db.note_background_error(error, "release of pages");
         }
         drop(gate);
         Ok(commit)

@@ -49,6 +49,7 @@ impl Shared {
                 Ok(())
             }
             Err(error) => {
+                let error = error.in_store(&self.path);
                 self.locks.detach(&mut state.locks); // no thread can end it by a call
                 self.parked.count.fetch_add(1, Relaxed);
                 *self.parked.reason.lock() = error.full_message();
