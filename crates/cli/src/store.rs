@@ -16,9 +16,23 @@ use crate::backup_location::{self, BackupLocation};
 use crate::format::escape::escaped;
 use crate::format::row_types::RowTypes;
 
+/// Largest default cache of a command that does not serve. Such a command reads or writes most pages once, and
+/// the system must clear the memory of each page of the cache before. With a cache of 3 GiB in place of 256
+/// MiB, a dump of 1.2 GiB takes 1.3 times the time, and a load 1.5 times.
+const CACHE_OF_ONE_COMMAND: usize = 256 << 20;
+
+/// Returns [`CACHE_OF_ONE_COMMAND`] if the store's own default could be larger.
+fn cache_of_one_command() -> Option<usize> {
+    let limit = azekura_base::memory::limit()?;
+    (limit / 8 > CACHE_OF_ONE_COMMAND as u64).then_some(CACHE_OF_ONE_COMMAND)
+}
+
 impl StoreArguments {
     pub(crate) fn builder(&self) -> Result<Builder> {
-        let builder = self.settings()?;
+        self.with_archive(self.settings()?)
+    }
+
+    fn with_archive(&self, builder: Builder) -> Result<Builder> {
         Ok(match &self.archive {
             Some(url) if is_object(url) => {
                 return Err(UsageError(format!(
@@ -33,13 +47,18 @@ impl StoreArguments {
         })
     }
 
-    /// Returns the settings without the archive.
+    /// Returns the settings without the archive, for a command that does not serve.
     pub(crate) fn settings(&self) -> Result<Builder> {
+        let is_default = self.cache.is_none() && self.memory.is_none();
+        self.with_cache(if is_default { cache_of_one_command() } else { self.cache })
+    }
+
+    fn with_cache(&self, cache: Option<usize>) -> Result<Builder> {
         let mut builder = Database::builder().direct_pages(self.direct_pages);
         if let Some(bytes) = self.memory {
             builder = builder.memory_bytes(bytes);
         }
-        if let Some(bytes) = self.cache {
+        if let Some(bytes) = cache {
             builder = builder.cache_bytes(bytes);
         }
         if let Some(bytes) = self.page_size {
@@ -69,10 +88,10 @@ impl StoreArguments {
         })
     }
 
-    /// Opens or creates the store as [`Self::open_or_create`] does. With an interval, the log is synced once
-    /// per interval.
-    pub(crate) fn open_or_create_synced(&self, path: &Path, interval: Option<Duration>) -> Result<Database> {
-        self.builder()?.log_sync_interval(interval).open(path).map_err(|error| with_remedy(error, path))
+    /// Opens or creates the store of a server. With an interval, the log is synced once per interval.
+    pub(crate) fn open_to_serve(&self, path: &Path, interval: Option<Duration>) -> Result<Database> {
+        let builder = self.with_archive(self.with_cache(self.cache)?)?;
+        builder.log_sync_interval(interval).open(path).map_err(|error| with_remedy(error, path))
     }
 
     /// Opens the store at `path`; creates nothing.

@@ -183,7 +183,7 @@ impl Serve {
         // Before the store is opened, so that a signal in the meantime is not lost.
         let mut signals = signals::to_stop()?;
         let interval = (self.durability == Durability::Relaxed).then_some(SYNC_INTERVAL);
-        let db = store.open_or_create_synced(&self.path, interval)?;
+        let db = store.open_to_serve(&self.path, interval)?;
         let server = Server::start(db.clone(), options)?;
         // A server serves also if the reader of its stdout has ended, or the disk of its log is full.
         let _ = self.print_addresses(&server, &mut std::io::stdout());

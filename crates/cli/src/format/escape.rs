@@ -24,7 +24,30 @@ pub struct EscapeError {
 }
 
 /// Appends `bytes` to `out` as text without tabs, line ends or control characters.
-pub fn escape(bytes: &[u8], out: &mut Vec<u8>) {
+pub fn escape(mut bytes: &[u8], out: &mut Vec<u8>) {
+    while !bytes.is_empty() {
+        let (plain, rest) = bytes.split_at(plain_bytes(bytes));
+        out.extend_from_slice(plain);
+        // No character has a plain byte among others, so no character is divided.
+        let (others, rest) = rest.split_at(rest.iter().position(is_plain).unwrap_or(rest.len()));
+        escape_each(others, out);
+        bytes = rest;
+    }
+}
+
+/// Returns `true` for the characters of ASCII that are written unchanged.
+const fn is_plain(byte: &u8) -> bool {
+    matches!(byte, b' '..=b'~') && *byte != b'\\'
+}
+
+/// Returns the number of plain bytes at the start, looking at many at once.
+fn plain_bytes(bytes: &[u8]) -> usize {
+    let is_all_plain = |chunk: &&[u8; 16]| chunk.iter().fold(true, |all, byte| all & is_plain(byte));
+    let chunks = bytes.as_chunks().0.iter().take_while(is_all_plain).count() * 16;
+    chunks + bytes[chunks..].iter().position(|byte| !is_plain(byte)).unwrap_or(bytes.len() - chunks)
+}
+
+fn escape_each(bytes: &[u8], out: &mut Vec<u8>) {
     for chunk in bytes.utf8_chunks() {
         for character in chunk.valid().chars() {
             escape_char(character, out);
@@ -137,6 +160,18 @@ mod tests {
             let text = escaped(&bytes);
             prop_assert!(!text.chars().any(char::is_control));
             prop_assert_eq!(back(text.as_bytes()).unwrap(), bytes);
+        }
+
+        #[test]
+        fn plain_runs_are_copied_as_their_characters_are_escaped(
+            bytes in proptest::collection::vec(prop_oneof![8 => b' '..=b'~', 1 => any::<u8>()], 0..100),
+            text in "(plain text of a row|校倉|\t|é){0,8}",
+        ) {
+            for bytes in [bytes.as_slice(), text.as_bytes()] {
+                let mut each = Vec::new();
+                escape_each(bytes, &mut each);
+                prop_assert_eq!(escaped(bytes).into_bytes(), each);
+            }
         }
 
         #[test]
