@@ -136,7 +136,8 @@ int main(int argc, char **argv) {
     MUST(azk_read_at(tx, "photos", slice("missing"), 0, piece, 3, &copied, &size, &found, &error));
     EXPECT(!found && copied == 0 && size == 0);
     MUST(azk_commit(tx, &error));
-    MUST(azk_snapshot_read_at(snapshot, "photos", slice("pagoda"), 0, NULL, 0, &copied, &size, &found, &error));
+    MUST(azk_snapshot_read_at(snapshot, "photos", slice("pagoda"), 0, NULL, 0, &copied, &size, &found,
+                              &error));
     EXPECT(found && copied == 0 && size == PHOTO);
     for (offset = 0; offset < size; offset += copied) {
         MUST(azk_snapshot_read_at(snapshot, "photos", slice("pagoda"), offset, piece, PIECE, &copied, &size,

@@ -55,9 +55,9 @@ const MOST_RUNS: u32 = 10_000;
 /// with `log_sync_interval` only a power loss may, those of the last interval. `archive` is the directory of
 /// the log archive for `restore` to a time. `file_mode` has the permission bits of new files.
 ///
-/// `memory_bytes` limits the memory of page cache, log, row versions and undo entries together. `cache_bytes`,
-/// `version_bytes` (row versions for snapshots) and `undo_bytes` (undo entries of open transactions) set one
-/// part. A call that needs more undo entries raises `UndoMemoryExhausted`; its transaction remains open.
+/// `memory_bytes` limits the memory of page cache, log, row versions and undo entries together.
+/// `cache_bytes`, `version_bytes` (row versions for snapshots) and `undo_bytes` (undo entries of open
+/// transactions) set one part. A call that needs more undo entries raises `UndoMemoryExhausted`; its transaction remains open.
 #[pyfunction]
 #[pyo3(
     signature = (

@@ -559,7 +559,7 @@ impl Table {
         load::bulk_load(py, &slf.as_super().view, rows, is_sorted)
     }
 
-    /// Removes the rows of a range, or those whose keys begin with `prefix`; returns their number.
+    /// Removes the rows of a range, or the rows with keys that begin with `prefix`; returns their number.
     #[pyo3(signature = (start=None, end=None, *, prefix=None))]
     fn remove_range(
         slf: PyRef<'_, Self>,
