@@ -57,7 +57,8 @@ const MOST_RUNS: u32 = 10_000;
 ///
 /// `memory_bytes` limits the memory of page cache, log, row versions and undo entries together.
 /// `cache_bytes`, `version_bytes` (row versions for snapshots) and `undo_bytes` (undo entries of open
-/// transactions) set one part. A call that needs more undo entries raises `UndoMemoryExhausted`; its transaction remains open.
+/// transactions) set one part. A call that needs more undo entries raises `UndoMemoryExhausted`; its
+/// transaction remains open.
 #[pyfunction]
 #[pyo3(
     signature = (
