@@ -4,16 +4,18 @@ use std::borrow::Cow;
 use std::ops::{Bound as Edge, ControlFlow};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use azekura::{Error, OwnedSnapshotTable};
+use azekura::{Error, OwnedSnapshotTable, ValueRef};
 use pyo3::exceptions::{PyKeyError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyTuple};
 
 mod definition;
 mod load;
+mod parts;
 mod rows;
 
 pub(crate) use self::definition::Definition;
+use self::parts::part_of;
 use self::rows::{Batch, Rows};
 use crate::codec::Codec;
 use crate::errors::{raised, without_gil};
@@ -135,6 +137,20 @@ impl View {
         }
     }
 
+    /// Calls `read` with the value at a key; returns `None` if there is no row. The values are bytes.
+    fn part<T: Send>(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        read: impl Fn(ValueRef<'_>) -> Result<T, Error> + Sync + Send,
+    ) -> PyResult<Option<T>> {
+        if !matches!(self.definition.value, Codec::Bytes) {
+            return Err(PyTypeError::new_err("only values of bytes are read in parts"));
+        }
+        let key = self.definition.key.key(key)?;
+        in_any_scope!(self, py, table => table.with_value(key.as_ref(), &read))
+    }
+
     fn key_from<'py>(&self, py: Python<'py>, stored: &[u8]) -> PyResult<Bound<'py, PyAny>> {
         self.definition.key.key_from(py, stored)
     }
@@ -185,35 +201,6 @@ impl View {
             Some(value) => self.value_from(py, &value),
             None => Ok(default.unwrap_or_else(|| py.None().into_bound(py))),
         }
-    }
-
-    /// Encodes the range from `start` (inclusive) to `end` (exclusive), or the range of a prefix.
-    fn bounds(
-        &self,
-        start: Option<&Bound<'_, PyAny>>,
-        end: Option<&Bound<'_, PyAny>>,
-        prefix: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Bounds> {
-        let key = &self.definition.key;
-        if let Some(prefix) = prefix {
-            let low = key.prefix(prefix)?;
-            if key.is_whole(prefix) {
-                return Ok((Edge::Included(low.clone()), Edge::Excluded([low, vec![0]].concat())));
-            }
-            let high = match low.iter().rposition(|byte| *byte != u8::MAX) {
-                Some(at) => {
-                    let mut high = low[..=at].to_vec();
-                    high[at] += 1;
-                    Edge::Excluded(high)
-                }
-                None => Edge::Unbounded,
-            };
-            return Ok((Edge::Included(low), high));
-        }
-        let bound = |key: &Codec, bound: &Bound<'_, PyAny>| key.bound(bound).map(Cow::into_owned);
-        let low = start.map(|start| bound(key, start)).transpose()?;
-        let high = end.map(|end| bound(key, end)).transpose()?;
-        Ok((low.map_or(Edge::Unbounded, Edge::Included), high.map_or(Edge::Unbounded, Edge::Excluded)))
     }
 }
 
@@ -322,6 +309,25 @@ impl SnapshotTable {
         PyList::new(py, values.iter().map(decode).collect::<PyResult<Vec<_>>>()?)
     }
 
+    /// Returns at most `length` bytes of the value at a key, from `offset` on, or None. Of a large value,
+    /// only the pages with these bytes are read. The values of the table are bytes.
+    fn read_at<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        offset: u64,
+        length: usize,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let part = self.view.part(py, key, |value| part_of(&value, offset, length))?;
+        Ok(part.map(|bytes| PyBytes::new(py, &bytes)))
+    }
+
+    /// Returns the length of the value at a key without reading the value, or None. The values of the table
+    /// are bytes.
+    fn value_length(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+        self.view.part(py, key, |value| Ok(value.len()))
+    }
+
     /// Returns the row with the least key as (key, value), or None.
     fn first<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let row = in_any_scope!(self.view, py, table => table.first())?;
@@ -349,7 +355,7 @@ impl SnapshotTable {
             "values" => Part::Value,
             _ => Part::Both,
         };
-        let bounds = self.view.bounds(start, end, prefix)?;
+        let bounds = self.view.definition.bounds(start, end, prefix)?;
         Ok(Rows::new(self.view.clone(), bounds, reverse, part))
     }
 
@@ -362,7 +368,7 @@ impl SnapshotTable {
         end: Option<&Bound<'_, PyAny>>,
         prefix: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<usize> {
-        self.view.count(py, &self.view.bounds(start, end, prefix)?)
+        self.view.count(py, &self.view.definition.bounds(start, end, prefix)?)
     }
 
     /// Returns `true` if a key lies in a range.
@@ -375,7 +381,7 @@ impl SnapshotTable {
         prefix: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<bool> {
         let Some(key) = self.view.possible_key(key)? else { return Ok(false) };
-        let (low, high) = self.view.bounds(start, end, prefix)?;
+        let (low, high) = self.view.definition.bounds(start, end, prefix)?;
         let is_above = !matches!(&low, Edge::Included(low) if key.as_ref() < low.as_slice());
         Ok(is_above && !matches!(&high, Edge::Excluded(high) if key.as_ref() >= high.as_slice()))
     }
@@ -572,7 +578,7 @@ impl Table {
             return Err(PyTypeError::new_err("give a prefix, or a start and an end"));
         }
         let view = &slf.as_super().view;
-        let bounds = view.bounds(start, end, prefix)?;
+        let bounds = view.definition.bounds(start, end, prefix)?;
         in_transaction!(view, py, table => table.remove_range(bounds.clone()))
     }
 }

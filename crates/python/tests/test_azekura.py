@@ -428,3 +428,21 @@ print("ImportError" in str(failed))
     run = [sys.executable, "-c", program]
     done = subprocess.run(run, capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_a_part_of_a_large_value_is_read(db):
+    photos = db.table("photos", key=str)
+    photo = bytes(n * 7 // 3 & 255 for n in range(300_000))
+    photos["large"], photos["small"], photos["empty"] = photo, b"abc", b""
+    with db.begin() as tx, db.snapshot() as snap:
+        for table in (photos, tx[photos], snap[photos]):
+            assert table.value_length("large") == 300_000 and table.value_length("none") is None
+            assert table.value_length("empty") == 0 and table.read_at("empty", 0, 9) == b""
+            parts = [(0, 10), (8191, 20_000), (299_990, 10**12), (300_000, 1), (2**64 - 1, 1), (5, 0)]
+            for at, length in parts:
+                assert table.read_at("large", at, length) == photo[at : at + length]
+            assert table.read_at("small", 1, 1) == b"b" and table.read_at("none", 0, 1) is None
+        with pytest.raises(OverflowError):
+            photos.read_at("large", -1, 1)
+    with pytest.raises(TypeError, match="bytes"):
+        db.table("names", value=str).read_at(b"a", 0, 1)
