@@ -169,6 +169,9 @@ fn refuse_coroutine(value: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
     ))
 }
 
+/// Flags of the code of functions with `yield` and with `async` and `yield`.
+const GENERATORS: u32 = 0x20 | 0x200;
+
 /// Converts a report of the store to a dict.
 fn report<'py>(py: Python<'py>, report: &impl serde::Serialize) -> PyResult<Bound<'py, PyAny>> {
     let text = serde_json::to_string(report).map_err(|error| errors::Error::new_err(error.to_string()))?;
@@ -284,6 +287,7 @@ impl Database {
         body: Bound<'py, PyAny>,
         retry_time: Option<f64>,
     ) -> PyResult<(Bound<'py, PyAny>, Ticket)> {
+        self._refuse_generator(&body)?;
         let (began, limit) = (Instant::now(), retry_time.map(seconds).transpose()?);
         for run in 1.. {
             let tx = Bound::new(py, self.begin(py, None, None, false)?)?;
@@ -311,6 +315,20 @@ impl Database {
             py.detach(|| thread::sleep(Duration::from_micros(u64::from(run.min(100)) * 50)));
         }
         unreachable!("the loop ends")
+    }
+
+    /// Raises an error if `body` is a function with `yield`: a call of it only makes a generator, and runs
+    /// nothing.
+    #[expect(clippy::unused_self, reason = "a method, so that Python code finds it")]
+    fn _refuse_generator(&self, body: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Some(code) = body.getattr_opt("__code__")? else { return Ok(()) };
+        let flags = code.getattr_opt("co_flags")?.and_then(|flags| flags.extract::<u32>().ok());
+        if flags.is_none_or(|flags| flags & GENERATORS == 0) {
+            return Ok(());
+        }
+        Err(PyTypeError::new_err(
+            "the function of a transaction has `yield`, so a call of it runs nothing; return a list",
+        ))
     }
 
     /// Opens a snapshot of the present state. With `durable=True`, it has only transactions that are durable.

@@ -446,3 +446,28 @@ def test_a_part_of_a_large_value_is_read(db):
             photos.read_at("large", -1, 1)
     with pytest.raises(TypeError, match="bytes"):
         db.table("names", value=str).read_at(b"a", 0, 1)
+
+
+def test_the_function_of_a_transaction_has_no_yield(db):
+    table = db.table("t", key=int, value=int)
+
+    def body(tx):
+        tx[table][1] = 1
+        yield 1
+
+    async def later(tx):
+        tx[table][1] = 1
+        yield 1
+
+    class Program:
+        def body(self, tx):
+            yield tx
+
+    for function in (body, later, Program().body):
+        with pytest.raises(TypeError, match="yield"):
+            db.transact(function)
+        with pytest.raises(TypeError, match="yield"):
+            db.transaction(function)
+    assert len(table) == 0
+    assert list(db.transact(lambda tx: (n for n in range(3)))) == [0, 1, 2]
+    assert db.transact(dict.fromkeys([1]).get) is None

@@ -59,6 +59,7 @@ async def transact_async(self, body, *, retry_time=30.0):
 
 def transaction(self, function):
     """Decorator: each call runs the function by `transact`, with the transaction as its first argument."""
+    self._refuse_generator(function)
 
     @functools.wraps(function)
     def run(*args, **named):
