@@ -142,7 +142,7 @@ pub enum Error {
     /// parts, or raise the limit.
     #[error(
         "the snapshot is too old after {age_ms} ms: row versions took {held_bytes} bytes, more than the \
-         limit of {limit_bytes}; open a new one"
+         limit of {limit_bytes}; open a new one, or raise `version_bytes` (`--memory`)"
     )]
     SnapshotTooOld {
         /// Time since the snapshot was opened, in milliseconds.
