@@ -68,6 +68,15 @@ static azk_status sell(azk_tx *tx, void *context, azk_error **error) {
     return azk_put(tx, "stock", slice(item), slice(text), error);
 }
 
+/* Tries to end the transaction of azk_retry, which is refused. */
+static azk_status end_early(azk_tx *tx, void *context, azk_error **error) {
+    azk_ticket *ticket = NULL;
+    EXPECT(azk_commit(tx, NULL) == AZK_INVALID);
+    EXPECT(azk_abort(tx, NULL) == AZK_INVALID);
+    EXPECT(azk_commit_async(tx, &ticket, error) == AZK_INVALID && had(error, AZK_INVALID));
+    return azk_put(tx, "stock", slice(context), slice("1"), error);
+}
+
 int main(int argc, char **argv) {
     azk_error *error = NULL;
     azk_db *db = NULL;
@@ -151,6 +160,7 @@ int main(int argc, char **argv) {
     EXPECT(azk_retry(db, sell, "item00500", &error) == AZK_OTHER && error == NULL);
     EXPECT(azk_retry(db, sell, "missing", NULL) == AZK_OTHER);
     EXPECT(azk_retry(db, NULL, NULL, &error) == AZK_INVALID && had(&error, AZK_INVALID));
+    MUST(azk_retry(db, end_early, "item00501", &error));
 
     /* A savepoint, and a commit that an event loop waits for. */
     MUST(azk_begin_with(db, "lock_timeout_ms=1000", &tx, &error));

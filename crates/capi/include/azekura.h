@@ -163,7 +163,7 @@ typedef int (*azk_row_source)(struct azk_slice *key, struct azk_slice *value, vo
 /*
  A function that `azk_retry` runs with a transaction. To commit, the function returns `AZK_OK`. Otherwise
  it returns the status of the failed call, and stores the error of that call in `error`. The function does
- not end the transaction.
+ not end the transaction: a commit or a rollback of it fails with `AZK_INVALID`.
  */
 typedef enum azk_status (*azk_body)(struct azk_tx *tx, void *context, struct azk_error **error);
 

@@ -74,6 +74,8 @@ type SharedTx = Arc<Mutex<Option<Transaction>>>;
 #[derive(Debug)]
 pub struct azk_tx {
     tx: SharedTx,
+    /// `true` while the function of `azk_retry` runs, which does not end the transaction.
+    is_of_retry: bool,
     key: Vec<u8>,
     value: Vec<u8>,
 }
@@ -366,10 +368,15 @@ pub unsafe extern "C" fn azk_begin(
 }
 
 /// Returns the transaction of a handle, and frees the handle. Returns an error and keeps the handle if
-/// another call uses the transaction: that call runs the function that calls this one.
+/// another call uses the transaction: that call, or `azk_retry`, runs the function that calls this one.
 unsafe fn take(tx: *mut azk_tx) -> Result<Transaction, Error> {
     // SAFETY: CAPI-1.
-    if let Err(TryLockError::WouldBlock) = unsafe { handle(tx, "tx")? }.tx.try_lock() {
+    let handle = unsafe { handle(tx, "tx")? };
+    if handle.is_of_retry {
+        let text = "azk_retry ends its transaction; its function returns AZK_OK to commit, or another status";
+        return Err(Error::Invalid(text.into()));
+    }
+    if let Err(TryLockError::WouldBlock) = handle.tx.try_lock() {
         return Err(in_use());
     }
     // SAFETY: CAPI-1: the handle is taken back here.

@@ -39,7 +39,7 @@ pub struct azk_savepoint {
 
 /// A function that `azk_retry` runs with a transaction. To commit, the function returns `AZK_OK`. Otherwise
 /// it returns the status of the failed call, and stores the error of that call in `error`. The function does
-/// not end the transaction.
+/// not end the transaction: a commit or a rollback of it fails with `AZK_INVALID`.
 pub type azk_body = Option<
     unsafe extern "C" fn(tx: *mut azk_tx, context: *mut c_void, error: *mut *mut azk_error) -> azk_status,
 >;
@@ -65,7 +65,8 @@ fn begin(db: &Database, given: &str) -> Result<azk_tx, Error> {
     if nowait {
         tx.set_nowait(true)?;
     }
-    Ok(azk_tx { tx: Arc::new(Mutex::new(Some(tx))), key: Vec::new(), value: Vec::new() })
+    let tx = Arc::new(Mutex::new(Some(tx)));
+    Ok(azk_tx { tx, is_of_retry: false, key: Vec::new(), value: Vec::new() })
 }
 
 /// Declares that another thread may continue and end a transaction. Without this declaration, a call fails
@@ -112,9 +113,12 @@ pub unsafe extern "C" fn azk_retry(
             // SAFETY: CAPI-1.
             let db = unsafe { shared(db, "db")? };
             let body = body.ok_or_else(|| null("body"))?;
-            let tx = Box::into_raw(Box::new(begin(&db.db, "")?));
-            // SAFETY: CAPI-1: the handle belongs to this function, and `body` does not end it.
+            let begun = azk_tx { is_of_retry: true, ..begin(&db.db, "")? };
+            let tx = Box::into_raw(Box::new(begun));
+            // SAFETY: CAPI-1: the handle belongs to this function; `take` refuses to end it for `body`.
             of_body = unsafe { body(tx, context, &raw mut by_body) };
+            // SAFETY: as above.
+            unsafe { handle(tx, "tx")? }.is_of_retry = false;
             // SAFETY: CAPI-1: the handle ends here.
             let tx = unsafe { take(tx)? };
             if of_body == azk_status::AZK_OK {
