@@ -277,7 +277,7 @@ impl Core {
             State::Resident { writable, dirty } => self.touched_resident(page, now, writable, dirty),
             State::Armed { frame, dirty } => self.touched_armed(page, now, frame, dirty),
             State::Staged { .. } => self.touched_staged(page, now),
-            State::Empty => self.touched_empty(page, now),
+            State::Empty if self.is_empty(page) => self.touched_empty(page, now),
             // The fault happened before the span of the page was opened.
             State::Open => self.backend.wake(page..page + 1),
             State::Away => self.touched_away(page, now),
@@ -298,7 +298,7 @@ impl Core {
                 let touch = Some(Touch::join(touch, now));
                 self.pages[page as usize].state = State::Leaving { frame, touch, out, discard };
             }
-            State::Unmanaged => self.touched_unmanaged(page),
+            State::Empty | State::Unmanaged => self.touched_unmanaged(page),
             State::Lost => self.stop_program(&Loss::Page { page }),
         }
     }

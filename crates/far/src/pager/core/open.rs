@@ -84,8 +84,8 @@ impl Core {
     pub(super) fn open(&mut self, page: u32) -> bool {
         let Some(span) = self.open.span_of(page, self.pages.len()) else { return false };
         let fits = self.local + span.len() <= self.open.most.min(self.limit);
-        let is_empty = |page: u32| matches!(self.pages[page as usize].state, State::Empty);
-        if !fits || !span.clone().all(is_empty) || !self.backend.leave(span.clone()) {
+        let is_empty = span.clone().all(|page| self.is_empty(page));
+        if !fits || !is_empty || !self.backend.leave(span.clone()) {
             return false;
         }
         for page in span.clone() {

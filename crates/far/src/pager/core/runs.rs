@@ -158,9 +158,7 @@ impl Core {
         let Some(guess) = guess.filter(|_| self.run > 1) else { return Vec::new() };
         let beside = if guess.stride.abs() == 1 { guess.depth } else { guess.thick };
         let is_empty = |next: &u32| {
-            self.is_of_same_block(page, *next)
-                && matches!(self.pages[*next as usize].state, State::Empty)
-                && !self.backend.reserved().has(*next)
+            self.is_of_same_block(page, *next) && self.is_empty(*next) && !self.backend.reserved().has(*next)
         };
         self.pages_of(guess).take(beside as usize).take_while(is_empty).collect()
     }

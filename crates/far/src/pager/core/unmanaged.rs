@@ -11,6 +11,9 @@
 //!   thread counts this memory at intervals. Until the next count, a page counts if it had bytes when it left
 //!   far memory. A large buffer that the program does not use takes no part of the budget: OpenBLAS maps
 //!   32 MiB for each thread, and calls `mbind` on them.
+//! - **UNMANAGED-4** A page that left far memory before its part of the table was written is `Empty` in the
+//!   table: an entry for each page of a large reserved range would cost memory. So a page may be made
+//!   resident, or its span opened, only if [`is_empty`](Core::is_empty) is true.
 
 use super::Core;
 use crate::error::Loss;
@@ -65,7 +68,7 @@ impl Core {
         let mut full = 0;
         for page in pages.clone() {
             if self.pages.is_blank(page as usize) {
-                continue; // an empty page without an entry; the entry would cost memory
+                continue; // UNMANAGED-4
             }
             self.dissolve(page);
             full += usize::from(!matches!(self.pages[page as usize].state, State::Empty));
@@ -120,6 +123,11 @@ impl Core {
         self.page_bytes
     }
 
+    /// Returns `true` if a page is empty and managed (UNMANAGED-4).
+    pub(super) fn is_empty(&self, page: u32) -> bool {
+        matches!(self.pages[page as usize].state, State::Empty) && !self.backend.unmanaged().has(page)
+    }
+
     /// Handles a fault on an unmanaged page, which happened before the page was passed to the kernel.
     pub(super) fn touched_unmanaged(&mut self, page: u32) {
         self.backend.wake(page..page + 1);
@@ -130,5 +138,60 @@ impl Core {
         self.with_policy(|policy, _| policy.page_out(PageNo(page)));
         self.resident -= 1;
         self.local -= 1;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::model::{PAGE, machine::Machine};
+    use super::super::{Core, Plan};
+    use crate::fault::{Backend, Fault};
+    use crate::pager::state::State;
+    use crate::replace::{Access, Policy, Shape};
+    use std::sync::Arc;
+
+    const PAGES: u32 = 16;
+    /// The page that is passed to the kernel before any page was touched.
+    const GUARD: u32 = 5;
+
+    /// A stream touches the pages around an unmanaged page, with memory for `limit` pages.
+    fn sweep(limit: usize, seed: u64) {
+        let machine = Arc::new(Machine::new(false, PAGES as usize, 40, seed));
+        let backend: Arc<dyn Backend> = machine.clone();
+        let plan = Plan {
+            pages: PAGES,
+            page_bytes: PAGE,
+            limit,
+            slack: 2,
+            frames: 40,
+            run: 8,
+            cluster: 1,
+            policy: Policy::Fifo.build(Shape { pages: PAGES, frames: 32 }, seed),
+            prefetch: true,
+            copies: 1,
+            compression: crate::compression::Compression::None,
+            on_loss: |message| panic!("{message}"),
+        };
+        let mut core = Core::new(backend, plan);
+        assert_eq!(core.unmanage(GUARD..GUARD + 1), None);
+        // A thread touched the page just before it left.
+        core.answer(Fault { page: GUARD, access: Access::Write });
+        for page in (0..PAGES).filter(|&page| page != GUARD) {
+            if !machine.touch(page, Access::Read, 0) {
+                core.answer(Fault { page, access: Access::Read });
+                assert!(machine.touch(page, Access::Read, 0), "page {page}");
+            }
+            let is_local = matches!(core.pages[GUARD as usize].state, State::Open | State::Resident { .. });
+            assert!(!is_local, "page {page}, {limit} local pages, seed {seed}");
+        }
+        core.close_all();
+        assert!(!matches!(core.pages[GUARD as usize].state, State::Resident { .. }));
+    }
+
+    #[test]
+    fn a_page_that_leaves_before_it_is_touched_never_becomes_resident_with_its_neighbors() {
+        for seed in 0..50 {
+            [4, 12, 32].into_iter().for_each(|limit| sweep(limit, seed));
+        }
     }
 }
