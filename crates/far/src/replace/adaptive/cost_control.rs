@@ -30,8 +30,9 @@ use crate::replace::spent::Spent;
 pub const MANY: u32 = 8;
 /// Number of clearings per page-in while only few are cheap.
 pub const FEW: u32 = 4;
-/// Number of swaps after which the measured cost of a swap is used.
-const FIRST: u64 = 1;
+/// Number of swaps after which the measured cost of a swap is used. The cost is the lower median of the latest
+/// swaps, so two slow ones of the first four do not raise it.
+const FIRST: u64 = 4;
 /// Least number of page-ins of a stretch.
 const LEAST_STRETCH: u64 = 32;
 /// Largest number of page-ins of a stretch.
@@ -152,6 +153,15 @@ mod tests {
         let (mut cost_control, mut spent) = new();
         let dear = World { swap: 1000.0, bit: 20.0 };
         assert_eq!(run(&mut cost_control, &mut spent, &dear, 10_000), 10_000 - FIRST as u32);
+    }
+
+    #[test]
+    fn two_slow_first_page_ins_allow_no_clearings() {
+        let (mut cost_control, mut spent) = new();
+        let at = |swap| World { swap, bit: 20.0 };
+        // The cost is the lower median of the latest swaps: of four, two may be slow.
+        assert_eq!(run(&mut cost_control, &mut spent, &at(9000.0), 2), 0);
+        assert_eq!(run(&mut cost_control, &mut spent, &at(100.0), 10_000), 0);
     }
 
     #[test]
