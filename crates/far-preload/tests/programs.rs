@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
+#[path = "programs/children.rs"]
+mod children;
 #[path = "programs/common.rs"]
 mod common;
 #[path = "programs/counts.rs"]

@@ -50,7 +50,10 @@ static HELPER: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 pub(crate) fn start_helper() -> std::io::Result<()> {
     WANTED.store(0, Relaxed); // Relaxed: starting the thread provides the ordering
     let helper = thread::Builder::new().name("far-stack".into()).spawn(help)?;
-    *HELPER.lock().unwrap_or_else(PoisonError::into_inner) = Some(helper);
+    let before = HELPER.lock().unwrap_or_else(PoisonError::into_inner).replace(helper);
+    // In a child process this is the handle of a thread of the parent. Another thread of the child may have
+    // the memory of that thread, and dropping the handle would detach this other thread.
+    std::mem::forget(before);
     Ok(())
 }
 

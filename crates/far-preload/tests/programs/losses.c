@@ -1,5 +1,6 @@
 /* A program that fills its memory, waits for a line of input, and then runs into the failure that the
-   argument names: all servers lost, a full server, or no memory for the layer's tables. */
+   argument names: all servers lost, a full server, or no memory for the layer's tables. With "child" a child
+   process waits and runs into it. */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { SIZE = 12 << 20 };
@@ -59,6 +61,11 @@ int main(int count, char **arguments)
         return 0;
     }
     fill(words, SIZE);
+    pid_t child = strcmp(part, "child") ? 0 : fork();
+    if (child > 0) {
+        int status;
+        return waitpid(child, &status, 0) != child || status;
+    }
     puts("filled"), fflush(stdout);
     getchar();
     printf("%ld\n", check(words));
