@@ -30,8 +30,8 @@ use crate::replace::spent::Spent;
 pub const MANY: u32 = 8;
 /// Number of clearings per page-in while only few are cheap.
 pub const FEW: u32 = 4;
-/// Number of swaps after which the measured cost of a swap is used. The cost is the lower median of the latest
-/// swaps, so two slow ones of the first four do not raise it.
+/// Number of swaps after which the measured cost of a swap is used. The cost is the lower median of the
+/// latest swaps, so two slow ones of the first four do not raise it.
 const FIRST: u64 = 4;
 /// Least number of page-ins of a stretch.
 const LEAST_STRETCH: u64 = 32;
