@@ -161,7 +161,7 @@ impl LeafBatch {
     #[inline]
     #[must_use]
     pub fn key(&self, i: usize) -> &[u8] {
-        self.key_of(self.entries[i])
+        self.key_of(&self.entries[i])
     }
 
     /// Returns the cell of record `i`.
@@ -226,13 +226,13 @@ impl LeafBatch {
 
     /// Returns the key of a record from [`take_entries`](Self::take_entries).
     #[inline]
-    pub(crate) fn key_of(&self, entry: Entry) -> &[u8] {
+    pub(crate) fn key_of(&self, entry: &Entry) -> &[u8] {
         &self.bytes[entry.key_at as usize..entry.value_at as usize]
     }
 
-    /// Appends a record from [`take_entries`](Self::take_entries).
-    pub(crate) fn keep(&mut self, entry: Entry) {
-        self.entries.push(entry);
+    /// Appends records from [`take_entries`](Self::take_entries).
+    pub(crate) fn keep(&mut self, entries: &[Entry]) {
+        self.entries.extend_from_slice(entries);
     }
 
     /// Replaces the records of the batch by slots of `node`. Copies whole words and blocks at a time. Rare

@@ -3,7 +3,6 @@
 use azekura_base::sync::thread;
 use azekura_base::{Lsn, PageId};
 
-use super::sorted::Entry;
 use super::{SnapshotId, VersionPart, Versions};
 use crate::descent::{Descent, Leaf, Seek};
 use crate::env::Env;
@@ -88,31 +87,25 @@ impl<'a> View<'a> {
             changed.reverse();
         }
         let rows = batch.take_entries(changed.len());
-        let (mut rows, mut changed) = (rows.into_iter().peekable(), changed.into_iter().peekable());
-        let push = |batch: &mut LeafBatch, entry: &Entry| {
-            let version = entry.version();
-            if let Some(cell) = version.before() {
-                batch.push_copy(version.key(), cell.flags, cell.value);
-            }
-        };
+        let (mut rows, mut changed) = (&rows[..], changed.into_iter());
         let most = batch.used_bytes() + MOST_BATCH_BYTES;
         while batch.used_bytes() < most {
-            let row = rows.peek().copied(); // the next row of the leaf
-            let key = row.map(|row| batch.key_of(row));
+            let Some(entry) = changed.next() else {
+                batch.keep(rows);
+                return None;
+            };
+            let key = entry.version().key();
             let comes_before =
-                |other: &[u8]| key.is_none_or(|key| if is_ascending { other < key } else { other > key });
-            if let Some(entry) = changed.next_if(|entry| comes_before(entry.version().key())) {
-                push(batch, &entry);
-                continue;
+                |row: &_| if is_ascending { batch.key_of(row) < key } else { batch.key_of(row) > key };
+            let (unchanged, rest) = rows.split_at(rows.partition_point(comes_before));
+            let is_in_leaf = rest.first().is_some_and(|row| batch.key_of(row) == key);
+            rows = &rest[usize::from(is_in_leaf)..];
+            batch.keep(unchanged);
+            if let Some(cell) = entry.version().before() {
+                batch.push_copy(key, cell.flags, cell.value);
             }
-            let Some((row, key)) = row.zip(key) else { break };
-            match changed.next_if(|entry| entry.version().key() == key) {
-                Some(entry) => push(batch, &entry),
-                None => batch.keep(row),
-            }
-            rows.next();
         }
-        let is_cut = rows.peek().is_some() || changed.peek().is_some();
+        let is_cut = !rows.is_empty() || changed.len() > 0;
         is_cut.then(|| batch.key(batch.len() - 1).to_vec())
     }
 }
