@@ -16,9 +16,9 @@ use crate::backup_location::{self, BackupLocation};
 use crate::format::escape::escaped;
 use crate::format::row_types::RowTypes;
 
-/// Largest default cache of a command that does not serve. Such a command reads or writes most pages once, and
-/// the system must clear the memory of each page of the cache before. With a cache of 3 GiB in place of 256
-/// MiB, a dump of 1.2 GiB takes 1.3 times the time, and a load 1.5 times.
+/// Largest default cache of a command that does not serve. Such a command reads or writes most pages once,
+/// and the system must clear the memory of each page of the cache before. With a cache of 3 GiB in place of
+/// 256 MiB, a dump of 1.2 GiB takes 1.3 times the time, and a load 1.5 times.
 const CACHE_OF_ONE_COMMAND: usize = 256 << 20;
 
 /// Returns [`CACHE_OF_ONE_COMMAND`] if the store's own default could be larger.

@@ -85,15 +85,15 @@ fn started(pid: Pid) -> Option<u64> {
     started_in(&stat)
 }
 
-/// Returns the start time in the stat line of a process; `None` if the process has ended. The name may contain
-/// any bytes, and ends with the last `)`. After it, the state is the first field, the number of threads the
-/// 18th, and the start time the 20th.
+/// Returns the start time in the stat line of a process; `None` if the process has ended. The name may
+/// contain any bytes, and ends with the last `)`. After it, the state is the first field, the number of
+/// threads the 18th, and the start time the 20th.
 fn started_in(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     let threads: u64 = fields.nth(16)?.parse().ok()?;
-    // A zombie has ended; its parent has not collected its status yet. But the first thread of a killed process
-    // is a zombie too while other threads are ending, and until then the process holds its files.
+    // A zombie has ended; its parent has not collected its status yet. But the first thread of a killed
+    // process is a zombie too while other threads are ending, and until then the process holds its files.
     if state == "Z" && threads <= 1 {
         return None;
     }
