@@ -133,6 +133,22 @@ fn f4_with_a_spill_file_any_wrong_of_the_only_server_leaves_every_byte_right() {
 }
 
 #[test]
+fn a_program_begins_without_a_server_that_does_not_answer_if_others_have_its_copies() {
+    let (other, mut lost) = (good(), good());
+    let setting = setting(&[&lost, &other]);
+    lost.shutdown();
+    let spill = tempfile::tempdir().unwrap();
+    for setting in [setting.clone().copies(2), setting.clone().spill(spill.path().join("pages"))] {
+        let mut memory = setting.build().unwrap();
+        work(&mut memory, &mut StdRng::seed_from_u64(8), 300);
+    }
+    // The pages of the lost server would have no place.
+    assert!(setting.clone().build().unwrap_err().to_string().starts_with("cannot connect"));
+    drop(other);
+    assert!(setting.copies(2).build().unwrap_err().to_string().starts_with("cannot connect"));
+}
+
+#[test]
 fn f4_a_restarted_server_is_used_again_and_copies_are_restored() {
     // A separate loopback address, so that no other process gets the port before it is used again.
     let (mut a, b) = (good_at("127.0.0.77:0"), good());

@@ -69,5 +69,6 @@ int main(int count, char **arguments)
     puts("filled"), fflush(stdout);
     getchar();
     printf("%ld\n", check(words));
-    return 0;
+    /* A program that begins now begins without the lost server. */
+    return !strcmp(part, "child") && system("exit 0");
 }

@@ -2,7 +2,7 @@
 
 use super::FarMemory;
 use crate::adopt;
-use crate::client::{Connection, ConnectionOptions, Replica, Spill};
+use crate::client::{Connection, ConnectionOptions, Gone, Replica, Spill};
 use crate::compression::Compression;
 use crate::error::FarError;
 use crate::fault::sigsegv::SigsegvBackend;
@@ -97,7 +97,8 @@ impl FarMemoryBuilder {
         page(bytes: usize) -> page = bytes;
     }
 
-    /// Memory servers, as `host:port`.
+    /// Memory servers, as `host:port`. With more than one copy or a spill file, a server that does not answer
+    /// is lost from the start, and is used as soon as it answers.
     #[must_use]
     pub fn servers<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>) -> Self {
         self.servers = servers.into_iter().map(Into::into).collect();
@@ -321,15 +322,28 @@ impl FarMemoryBuilder {
         let mut replicas: Vec<Arc<dyn Replica>> = Vec::new();
         let mut servers = Vec::new();
         let closing = |replicas: &[Arc<dyn Replica>]| replicas.iter().for_each(|replica| replica.close());
+        let mut missing = None;
         for (index, address) in self.servers.iter().enumerate() {
             match Connection::connect(address, index, &options, pager.sink()) {
                 Ok(connection) => replicas.push(Arc::new(connection)),
+                // Otherwise no program could start another one after the loss of a server.
+                Err(error) if !options.alone && error.is_unanswered() => {
+                    replicas.push(Arc::new(Gone(address.clone())));
+                    missing = Some(error);
+                }
                 Err(error) => {
                     closing(&replicas);
                     return Err(error.into());
                 }
             }
             servers.push(Server { address: address.clone(), options: options.clone() });
+        }
+        if let Some(error) = missing {
+            if self.spill.is_none() && replicas.iter().all(|replica| replica.is_closed()) {
+                return Err(error.into());
+            }
+            let reason = std::error::Error::source(&error).map_or(String::new(), |why| format!(": {why}"));
+            crate::say(&format!("azekura far memory: begins without a server: {error}{reason}\n"));
         }
         if let Some(path) = &self.spill {
             match Spill::create(path, replicas.len(), pager.sink()) {

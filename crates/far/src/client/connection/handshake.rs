@@ -60,6 +60,16 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
+    /// Returns `true` if the server does not answer: it has ended, is stopped, or the network failed. An
+    /// address that cannot be an address is a mistake, not a lost server.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        match self {
+            Self::Connect { source, .. } => source.kind() != io::ErrorKind::InvalidInput,
+            Self::Auth { source, .. } => matches!(source, AuthError::Io(_)),
+            Self::Refused { .. } => false,
+        }
+    }
+
     /// Returns `true` if another attempt may succeed soon, because the network failed and not the server.
     pub(super) fn may_pass(&self) -> bool {
         match self {
