@@ -278,35 +278,71 @@ impl Groups {
         }
     }
 
-    /// Calls `act` with each group that covers keys of a range, locked, in ascending order. `page` is the
-    /// leaf of the range.
-    pub(super) fn for_range(
+    /// Calls `act` with each group that covers keys of a range, locked, in ascending order. `act` receives the
+    /// part of the range that is left, which is at most the rest of the group's range. The result of a call
+    /// is dropped after the group is unlocked. Locks one group at a time, so other threads wait for the
+    /// directory at most as long as for one group. `page` is the leaf of the range.
+    pub(super) fn for_range<R>(
         &self,
         tree: TreeId,
         (from, to): (Key<'_>, Option<Key<'_>>),
         page: PageId,
-        mut act: impl FnMut(&mut Rows),
+        mut act: impl FnMut(&mut Rows, (Key<'_>, Option<Key<'_>>)) -> R,
     ) {
         let hint = self.hint(Some(page));
-        if let Some(group) = self.hinted(hint) {
+        let hinted = self.hinted(hint).and_then(|group| {
             let mut rows = group.lock();
-            if rows.covers(tree, from) && rows.range.as_ref().is_some_and(|range| range.reaches(to)) {
-                return act(&mut rows);
-            }
+            rows.covers(tree, from).then(|| self.part_of(&mut rows, (from, to), &mut act))
+        });
+        let mut next = match hinted {
+            Some((_, next)) => next,
+            None => self.first_part(tree, (from, to), hint, &mut act),
+        };
+        while let Some(from) = next {
+            next = self.first_part(tree, (Key::new(&from), to), None, &mut act);
         }
+    }
+
+    /// Calls `act` with the first group that covers keys of a range. Returns the key at which the range
+    /// continues after this group.
+    fn first_part<R>(
+        &self,
+        tree: TreeId,
+        (from, to): (Key<'_>, Option<Key<'_>>),
+        hint: Option<&AtomicU32>,
+        act: &mut impl FnMut(&mut Rows, (Key<'_>, Option<Key<'_>>)) -> R,
+    ) -> Option<Box<[u8]>> {
         let directory = self.directory.read();
-        let Some(of_tree) = directory.trees.get(&tree) else { return };
+        let of_tree = directory.trees.get(&tree)?;
         if let Some(number) = covering(of_tree, from.bytes()) {
-            act(&mut self.listed(number).lock());
-            if let Some(hint) = hint {
-                hint.store(number, Relaxed); // Relaxed: as in `hinted`
+            let mut rows = self.listed(number).lock();
+            if rows.covers(tree, from) {
+                drop(directory);
+                if let Some(hint) = hint {
+                    hint.store(number, Relaxed); // Relaxed: as in `hinted`
+                }
+                let (rest, next) = self.part_of(&mut rows, (from, to), act);
+                drop(rows);
+                drop(rest);
+                return next;
             }
         }
-        let above = of_tree.range::<[u8], _>((Excluded(from.bytes()), Unbounded));
-        let is_below = |lower: &[u8]| to.is_none_or(|to| lower < to.bytes());
-        above
-            .take_while(|(lower, _)| is_below(lower))
-            .for_each(|(_, &number)| act(&mut self.listed(number).lock()));
+        let (lower, _) = of_tree.range::<[u8], _>((Excluded(from.bytes()), Unbounded)).next()?;
+        to.is_none_or(|to| **lower < *to.bytes()).then(|| lower.clone())
+    }
+
+    /// Calls `act` with a locked group that covers `from`. Returns its result, and the key at which the range
+    /// continues after the group.
+    fn part_of<R>(
+        &self,
+        rows: &mut Rows,
+        (from, to): (Key<'_>, Option<Key<'_>>),
+        act: &mut impl FnMut(&mut Rows, (Key<'_>, Option<Key<'_>>)) -> R,
+    ) -> (R, Option<Box<[u8]>>) {
+        let range = rows.range.as_ref();
+        let next = range.filter(|range| !range.reaches(to)).and_then(|range| range.upper.clone());
+        let to = if next.is_some() { None } else { to };
+        (act(rows, (from, to)), next)
     }
 
     /// Divides the group of a row if it is still large.
@@ -335,10 +371,13 @@ impl Groups {
         directory.trees.get(&tree).is_some_and(has_any)
     }
 
-    /// Calls `act` with each group, locked.
-    pub(super) fn for_each(&self, mut act: impl FnMut(&mut Rows)) {
+    /// Calls `act` with each group, locked. Drops the result of a call after the group is unlocked.
+    pub(super) fn for_each<R>(&self, mut act: impl FnMut(&mut Rows) -> R) {
         let all: Vec<_> = self.directory.read().all().collect();
-        all.into_iter().for_each(|number| act(&mut self.listed(number).lock()));
+        for number in all {
+            let rest = act(&mut self.listed(number).lock());
+            drop(rest);
+        }
     }
 
     /// Removes the groups that had no version at the last call either. Calls `removed` with each of them.
@@ -363,20 +402,24 @@ impl Groups {
         self.len.fetch_sub(unused.len() - before, Release); // Release: pairs with the Acquire in `is_empty`
     }
 
-    /// Removes all groups. Calls `removed` with each of them.
-    pub(super) fn clear(&self, mut removed: impl FnMut(&mut Rows)) {
+    /// Removes all groups. Calls `removed` with each of them, and drops the results after all locks are
+    /// released.
+    pub(super) fn clear<R>(&self, mut removed: impl FnMut(&mut Rows) -> R) {
         // Exclusively, also without groups: a thread that makes one later reads the mode that the caller has
         // set.
         let mut directory = self.directory.write();
         let all: Vec<_> = directory.all().collect();
+        let mut rest = Vec::with_capacity(all.len());
         for &number in &all {
             let mut rows = self.listed(number).lock();
-            removed(&mut rows);
+            rest.push(removed(&mut rows));
             *rows = Rows::default();
         }
         directory.trees.clear();
         directory.unused.extend(&all);
         self.len.fetch_sub(all.len(), Release); // Release: pairs with the Acquire in `is_empty`
+        drop(directory);
+        drop(rest);
     }
 }
 

@@ -113,13 +113,13 @@ impl VersionStore {
         let version = Version::new(key, cell_of(&before), owner);
         let made = writer.is_none().then(|| version.clone());
         let (key, memory, mut version) = (Key::new(key), version.memory() as i64, Some(version));
-        let mut is_large = false;
+        let (mut is_large, mut dropped) = (false, Dropped::default());
         let is_added = self.groups.with_or_make(tree, key, page, &is_current, |rows| {
             let Some(version) = version.take().filter(|_| is_current()) else { return false };
             self.count(rows, 1, memory);
             if rows.sorted.push(key, version) {
-                let dropped = rows.sorted.order_recent(&open);
-                self.uncount(rows, dropped);
+                let of_group = rows.sorted.order_recent(&open);
+                dropped = self.uncount(rows, of_group);
             }
             // After each addition, because a scan may order the recent versions before there are many.
             is_large = self.groups.is_large(rows);
@@ -131,6 +131,7 @@ impl VersionStore {
         if is_large {
             self.groups.divide(tree, key);
         }
+        drop(dropped); // The mutex of the group has been released.
         made.filter(|_| is_added == Some(true))
     }
 
@@ -138,9 +139,9 @@ impl VersionStore {
     #[cold]
     pub(crate) fn forget(&self, (tree, key): (TreeId, &[u8]), writer: &Version) {
         let key = Key::new(key);
-        let _found = self.groups.with(tree, key, None, |rows| {
+        let _dropped = self.groups.with(tree, key, None, |rows| {
             let dropped = rows.sorted.remove(key, |version| version.writer() == writer.writer());
-            self.uncount(rows, dropped);
+            self.uncount(rows, dropped)
         });
     }
 
@@ -161,10 +162,12 @@ impl VersionStore {
         self.bytes.fetch_add(bytes, Relaxed);
     }
 
-    fn uncount(&self, rows: &mut Rows, dropped: Dropped) {
-        if dropped.versions > 0 {
-            self.count(rows, -(dropped.versions as i64), -dropped.bytes);
+    /// Subtracts dropped versions, and returns them: they are freed after the mutex of the group is released.
+    fn uncount(&self, rows: &mut Rows, dropped: Dropped) -> Dropped {
+        if !dropped.versions.is_empty() {
+            self.count(rows, -(dropped.versions.len() as i64), -dropped.bytes);
         }
+        dropped
     }
 
     /// Returns `true` if a snapshot of `open` needs a value that has been replaced. Several versions can have
@@ -195,7 +198,7 @@ impl VersionStore {
     pub(crate) fn prune(&self, open: &OpenSnapshots) {
         self.groups.for_each(|rows| {
             let dropped = rows.sorted.prune(open);
-            self.uncount(rows, dropped);
+            self.uncount(rows, dropped)
         });
         self.groups.remove_unused(|rows| self.report(rows));
     }
@@ -204,7 +207,7 @@ impl VersionStore {
     pub(crate) fn order_recent(&self, open: impl Fn() -> OpenSnapshots) {
         self.groups.for_each(|rows| {
             let dropped = rows.sorted.order_recent(&open);
-            self.uncount(rows, dropped);
+            self.uncount(rows, dropped)
         });
     }
 
@@ -212,8 +215,9 @@ impl VersionStore {
     pub(crate) fn clear(&self) {
         self.groups.clear(|rows| {
             let dropped = rows.sorted.clear();
-            self.uncount(rows, dropped);
+            let dropped = self.uncount(rows, dropped);
             self.report(rows);
+            dropped
         });
     }
 
@@ -249,11 +253,12 @@ impl VersionStore {
         if self.groups.is_empty() {
             return found;
         }
-        self.groups.for_range(tree, (from, to), page, |rows| {
+        self.groups.for_range(tree, (from, to), page, |rows, (from, to)| {
             let dropped = rows.sorted.order_recent(&open);
-            self.uncount(rows, dropped);
+            let dropped = self.uncount(rows, dropped);
             let of_rows = rows.sorted.of_range(from, to).chunk_by(|a, b| a.order_of_rows(b).is_eq());
             found.extend(of_rows.filter_map(|row| resolve(row.iter(), timestamp, self.pushes)).cloned());
+            dropped
         });
         found
     }
@@ -275,17 +280,18 @@ impl VersionStore {
     }
 }
 
-/// Number and memory of versions that are dropped together.
+/// Versions that are dropped together. The caller drops this after it has released the mutex of the group, so
+/// that no other thread waits while they are freed.
 #[derive(Debug, Default)]
 pub(super) struct Dropped {
-    pub(super) versions: usize,
+    pub(super) versions: Vec<Entry>,
     bytes: i64,
 }
 
 impl Dropped {
-    pub(super) fn note(&mut self, version: &Version) {
-        self.versions += 1;
-        self.bytes += version.memory() as i64;
+    pub(super) fn add(&mut self, entry: Entry) {
+        self.bytes += entry.version().memory() as i64;
+        self.versions.push(entry);
     }
 }
 

@@ -147,3 +147,125 @@ fn a_group_that_is_scanned_after_each_change_is_divided() {
     let count = store.groups().checked();
     assert!(count > 10, "{count} groups of 2,000 versions");
 }
+
+/// Keys with common beginnings of many lengths, the empty key, keys of one byte, and keys that are the
+/// beginnings of other keys.
+fn odd_keys() -> Vec<Vec<u8>> {
+    let mut keys: Vec<Vec<u8>> = (0..=255_u8).map(|byte| vec![byte]).collect();
+    keys.push(Vec::new());
+    for len in [1, 4, 7, 8, 9, 13, 16, 40] {
+        keys.extend((0..len).map(|part| vec![0; part]));
+        for number in 0..60_u64 {
+            for tail in [&[][..], &[0], &[255]] {
+                let number = number.to_be_bytes();
+                keys.push([&vec![b'p'; len][..], &number[7..], tail].concat());
+                keys.push([&vec![0; len][..], &number, tail].concat());
+                keys.push([&vec![255; len][..], &number[6..], tail].concat());
+            }
+        }
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+/// Look-ups find the versions of all rows, whatever their keys have in common, while groups are
+/// divided, become empty and are made again between others.
+#[test]
+fn keys_with_any_common_beginning_are_found() {
+    let keys = odd_keys();
+    for seed in 0..8 {
+        let (store, mut state) = (VersionStore::new(1 << 30), seed);
+        store.make();
+        let mut first = BTreeMap::<Vec<u8>, (u64, Vec<Version>)>::new();
+        for round in 0..12 {
+            // In some rounds only the rows between two keys change.
+            let (from, to) = (random(&mut state, keys.len() as u64), random(&mut state, keys.len() as u64));
+            let (from, to) =
+                if round % 3 == 0 { (0, keys.len() as u64 - 1) } else { (from.min(to), from.max(to)) };
+            for step in 0..600 {
+                let row = &keys[(from + random(&mut state, to - from + 1)) as usize];
+                let version = install(&store, 1, row, &u64::to_le_bytes(step), random(&mut state, 9));
+                first.entry(row.clone()).or_insert((step, Vec::new())).1.push(version);
+            }
+            store.groups().checked();
+            for _ in 0..300 {
+                let row = &keys[random(&mut state, keys.len() as u64) as usize];
+                let page = PageId(random(&mut state, 9));
+                let found =
+                    store.resolve((TreeId(1), row, Some(page)), 1, |cell| cell.map(|it| it.value.to_vec()));
+                let expected = first.get(row).map(|(step, _)| Some(step.to_le_bytes().to_vec()));
+                assert_eq!(found, expected, "seed {seed}, key {row:?}");
+                let (a, b) = (random(&mut state, keys.len() as u64), random(&mut state, keys.len() as u64));
+                let (from, to) = (&keys[a.min(b) as usize], &keys[a.max(b) as usize]);
+                let to = Some(&**to).filter(|_| random(&mut state, 8) > 0);
+                let found = store.resolve_range((TreeId(1), page), (from, to), 1, none_open);
+                let found = found.iter().map(|entry| entry.version().key());
+                let is_inside = |row: &&[u8]| **row >= **from && to.is_none_or(|to| **row < *to);
+                let expected = first.keys().map(|row| &**row).filter(is_inside);
+                assert!(found.eq(expected), "seed {seed}, from {from:?} to {to:?}");
+            }
+            // The versions of a range of rows are dropped, and its groups if no version is added meanwhile.
+            let (a, b) = (random(&mut state, keys.len() as u64), random(&mut state, keys.len() as u64));
+            let (from, to) = (&keys[a.min(b) as usize], &keys[a.max(b) as usize]);
+            for (_, (_, versions)) in first.extract_if(from.clone()..to.clone(), |_, _| true) {
+                versions.iter().for_each(|version| version.status().roll_back());
+            }
+            for _ in 0..2 {
+                store.prune(&OpenSnapshots { timestamps: vec![1], last_commit: 0 });
+            }
+            store.groups().checked();
+        }
+    }
+}
+
+/// A thread that waits for the group of one part of a range has locked neither another group nor, while it
+/// reads a group, the directory.
+#[test]
+fn a_range_locks_one_group_at_a_time() {
+    let (store, mut parts) = (VersionStore::new(1 << 30), 0);
+    store.make();
+    for number in 0..2_000_u64 {
+        install(&store, 1, &number.to_be_bytes(), b"old", 1);
+    }
+    let groups = store.groups();
+    let all = (Key::new(&[]), None);
+    groups.for_range(TreeId(1), all, PageId(7), |_, (from, _)| {
+        parts += 1;
+        assert!(groups.directory.try_write().is_some(), "the directory is not locked");
+        let directory = groups.directory.read();
+        let numbers: Vec<_> = directory.all().collect();
+        let locked = numbers.iter().filter(|&&number| groups.listed(number).try_lock().is_none()).count();
+        assert_eq!(locked, 1, "at {:?}", from.bytes());
+    });
+    assert_eq!(parts, groups.checked());
+    assert!(parts > 20, "{parts} groups");
+}
+
+/// Versions are freed after the mutex of their group and the directory are released.
+#[test]
+fn versions_are_freed_without_locks() {
+    let (store, mut freed) = (VersionStore::new(1 << 30), 0);
+    store.make();
+    struct CountedFree<'s, 'c>(&'s Groups, &'s std::cell::RefCell<&'c mut usize>);
+    impl Drop for CountedFree<'_, '_> {
+        fn drop(&mut self) {
+            assert!(self.0.directory.try_write().is_some(), "the directory is not locked");
+            let numbers: Vec<_> = self.0.directory.read().all().collect();
+            assert!(
+                numbers.iter().all(|&number| self.0.listed(number).try_lock().is_some()),
+                "no group is locked"
+            );
+            **self.1.borrow_mut() += 1;
+        }
+    }
+    for number in 0..500_u64 {
+        install(&store, 1, &number.to_be_bytes(), b"old", 1);
+    }
+    let (groups, counter) = (store.groups(), std::cell::RefCell::new(&mut freed));
+    let free = || CountedFree(groups, &counter);
+    groups.for_each(|_| free());
+    groups.for_range(TreeId(1), (Key::new(&[]), None), PageId(7), |_, _| free());
+    groups.clear(|_| free());
+    assert!(freed > 10, "{freed}");
+}
