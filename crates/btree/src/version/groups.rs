@@ -70,6 +70,13 @@ impl Range {
             && (prefix < upper || self.upper.as_ref().is_none_or(|upper| key.bytes() < &**upper))
     }
 
+    /// Returns the number of bytes with which all keys of the range begin: the first bytes that the bounds
+    /// share. A key without these bytes is below the lower bound or not below the upper one.
+    fn shared(&self) -> usize {
+        let upper = self.upper.as_deref().unwrap_or_default();
+        self.lower.iter().zip(upper).take_while(|(a, b)| a == b).count()
+    }
+
     /// Returns `true` if no key below `to` comes after the range.
     fn reaches(&self, to: Option<Key<'_>>) -> bool {
         self.upper.as_ref().is_none_or(|upper| to.is_some_and(|to| to.bytes() <= &**upper))
@@ -89,7 +96,8 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    fn of(range: Range, sorted: Sorted) -> Self {
+    fn of(range: Range, mut sorted: Sorted) -> Self {
+        sorted.share(range.shared());
         Self { range: Some(range), sorted, ..Self::default() }
     }
 
@@ -360,6 +368,7 @@ impl Groups {
         let Some((at, upper)) = rows.sorted.split_off() else { return };
         let above = Range::new(tree, &at, range.upper.as_deref());
         *range = Range::new(tree, &range.lower, Some(&at));
+        rows.sorted.share(range.shared());
         let number = self.put(&mut directory, Rows::of(above, upper));
         directory.trees.entry(tree).or_default().insert(at, number);
     }

@@ -2,8 +2,11 @@
 //!
 //! A version is added to a short list of recent versions, without a search. The recent versions move to the
 //! ordered sequence together, once they are an eighth of it: this reads the versions of the changed rows at
-//! the same time, and drops those that no snapshot needs. The first eight bytes of each key are stored beside
-//! its pointer. A search reads a version only if these bytes equal those of the searched key.
+//! the same time, and drops those that no snapshot needs. Eight bytes of each key, its *prefix*, are stored
+//! beside its pointer. A search reads a version only if these bytes equal those of the searched key.
+//!
+//! - **SORTED-1** All keys of a sequence, and all keys that are searched in it, begin with the same `skip`
+//!   bytes. The prefix of a key is the eight bytes after these, so prefixes have the order of their keys.
 
 use std::cmp::Ordering as Order;
 use std::iter::Peekable;
@@ -25,6 +28,20 @@ fn fewest_recent() -> usize {
     if cfg!(any(loom, test)) { 2 } else { stripe_count() }
 }
 
+/// Number of bytes of the prefixes that must be able to differ between the rows of a sequence. Three bytes
+/// distinguish the rows of a group if they are digits.
+const DISTINCT: usize = 4;
+
+/// Returns the first eight bytes of `key` as a number in the same order.
+fn prefix_of(key: &[u8]) -> u64 {
+    let first = key.first_chunk().copied().unwrap_or_else(|| {
+        let mut padded = [0; 8];
+        padded[..key.len()].copy_from_slice(key);
+        padded
+    });
+    u64::from_be_bytes(first)
+}
+
 /// The key of a row, with its first bytes as a number in the same order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key<'a> {
@@ -34,12 +51,14 @@ pub(super) struct Key<'a> {
 
 impl<'a> Key<'a> {
     pub(super) fn new(key: &'a [u8]) -> Self {
-        let prefix = key.first_chunk().copied().unwrap_or_else(|| {
-            let mut padded = [0; 8];
-            padded[..key.len()].copy_from_slice(key);
-            padded
-        });
-        Self { prefix: u64::from_be_bytes(prefix), key }
+        Self { prefix: prefix_of(key), key }
+    }
+
+    /// Returns the key with the prefix after its first `skip` bytes (SORTED-1).
+    fn after(self, skip: usize) -> Self {
+        let rest = self.key.get(skip..);
+        debug_assert!(rest.is_some(), "a key of {} bytes without the shared {skip}", self.key.len());
+        Self { prefix: prefix_of(rest.unwrap_or_default()), key: self.key }
     }
 
     pub(super) fn prefix(&self) -> u64 {
@@ -61,13 +80,20 @@ pub(super) struct Entry {
 impl Entry {
     /// Compares the entry's row with another row of the same tree.
     pub(super) fn order(&self, key: Key<'_>) -> Order {
-        self.prefix.cmp(&key.prefix).then_with(|| self.version.key().cmp(key.key))
+        self.prefix.cmp(&key.prefix).then_with(|| self.read_key().cmp(key.key))
     }
 
     /// Compares the entry's row with that of another entry. Reads the versions only if the prefixes are
     /// equal.
     pub(super) fn order_of_rows(&self, other: &Self) -> Order {
-        self.prefix.cmp(&other.prefix).then_with(|| self.version.key().cmp(other.version.key()))
+        self.prefix.cmp(&other.prefix).then_with(|| self.read_key().cmp(other.read_key()))
+    }
+
+    /// Reads the key from the version, for a comparison that the prefix does not decide.
+    fn read_key(&self) -> &[u8] {
+        #[cfg(all(test, not(loom)))]
+        tests::KEYS_READ.set(tests::KEYS_READ.get() + 1);
+        self.version.key()
     }
 
     pub(super) fn version(&self) -> &Version {
@@ -82,6 +108,8 @@ pub(super) struct Sorted {
     /// The versions that were added since the last ordering, in the order of the additions. A row's versions
     /// in this list are newer than those in `ordered`.
     recent: Vec<Entry>,
+    /// Number of bytes with which all keys begin (SORTED-1).
+    skip: usize,
 }
 
 /// Returns a filter for the versions of one row, oldest first, which passes the versions that a snapshot
@@ -123,9 +151,22 @@ impl Sorted {
         self.ordered.len()
     }
 
+    /// Takes the prefixes from later bytes if too few bytes of them can differ. From now on all keys begin with
+    /// the same `shared` bytes.
+    pub(super) fn share(&mut self, shared: usize) {
+        if shared <= self.skip + size_of::<u64>() - DISTINCT {
+            return;
+        }
+        self.skip = shared;
+        self.ordered.iter().chain(&self.recent).for_each(|entry| entry.version.prefetch());
+        for entry in self.ordered.iter_mut().chain(&mut self.recent) {
+            entry.prefix = Key::new(entry.version.key()).after(shared).prefix;
+        }
+    }
+
     /// Adds the newest version of its row. Returns `true` if the recent versions should be ordered.
     pub(super) fn push(&mut self, key: Key<'_>, version: Version) -> bool {
-        self.recent.push(Entry { prefix: key.prefix, version });
+        self.recent.push(Entry { prefix: key.after(self.skip).prefix, version });
         self.recent.len() >= fewest_recent().max(self.ordered.len() / RECENT_SHARE)
     }
 
@@ -197,6 +238,7 @@ impl Sorted {
 
     /// Returns the versions of a row, oldest first.
     pub(super) fn of_row<'a>(&'a self, key: Key<'a>) -> impl Iterator<Item = &'a Entry> {
+        let key = key.after(self.skip);
         let first = self.ordered.partition_point(|entry| entry.order(key).is_lt());
         let ordered = self.ordered[first..].iter().take_while(move |entry| entry.order(key).is_eq());
         ordered.chain(self.recent.iter().filter(move |entry| entry.order(key).is_eq()))
@@ -206,6 +248,7 @@ impl Sorted {
     /// been ordered.
     pub(super) fn of_range(&self, from: Key<'_>, to: Option<Key<'_>>) -> &[Entry] {
         debug_assert!(self.recent.is_empty(), "the recent versions have been ordered");
+        let (from, to) = (from.after(self.skip), to.map(|to| to.after(self.skip)));
         let first = self.ordered.partition_point(|entry| entry.order(from).is_lt());
         let rest = &self.ordered[first..];
         let len = to.map_or(rest.len(), |to| rest.partition_point(|entry| entry.order(to).is_lt()));
@@ -226,16 +269,17 @@ impl Sorted {
         let half = (self.ordered.len() / 2).max(1);
         let at = (half..self.ordered.len()).find(begins_row).or_else(|| (1..half).rev().find(begins_row))?;
         let first: Box<[u8]> = self.ordered[at].version.key().into();
-        let is_below = |entry: &Entry| entry.order(Key::new(&first)).is_lt();
+        let key = Key::new(&first).after(self.skip);
+        let is_below = |entry: &Entry| entry.order(key).is_lt();
         let (below, recent) = std::mem::take(&mut self.recent).into_iter().partition(is_below);
         self.recent = below;
-        let upper = Self { ordered: self.ordered.split_off(at), recent };
+        let upper = Self { ordered: self.ordered.split_off(at), recent, skip: self.skip };
         Some((first, upper))
     }
 
     /// Removes the versions of a row for which `is_it` returns `true`.
     pub(super) fn remove(&mut self, key: Key<'_>, is_it: impl Fn(&Version) -> bool) -> Dropped {
-        let mut dropped = Dropped::default();
+        let (mut dropped, key) = (Dropped::default(), key.after(self.skip));
         for list in [&mut self.ordered, &mut self.recent] {
             let is_removed = |entry: &mut Entry| entry.order(key).is_eq() && is_it(&entry.version);
             list.extract_if(.., is_removed).for_each(|entry| dropped.add(entry));
@@ -246,20 +290,25 @@ impl Sorted {
     /// Removes all versions.
     pub(super) fn clear(&mut self) -> Dropped {
         let mut dropped = Dropped::default();
-        let Self { ordered, recent } = std::mem::take(self);
+        let Self { ordered, recent, .. } = std::mem::take(self);
         ordered.into_iter().chain(recent).for_each(|entry| dropped.add(entry));
         dropped
     }
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use super::super::row::INDEX_BYTES;
     use super::super::status::Status;
     use super::*;
     use crate::node::Cell;
+
+    std::thread_local! {
+        /// Number of keys that comparisons have read from versions.
+        pub(in crate::version) static KEYS_READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
 
     const NONE_OPEN: OpenSnapshots = OpenSnapshots { timestamps: Vec::new(), last_commit: 0 };
 

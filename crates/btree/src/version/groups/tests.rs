@@ -1,6 +1,7 @@
 //! Look-ups through groups compared with a map of the rows.
 
 use super::super::row::Version;
+use super::super::sorted::tests::KEYS_READ;
 use super::super::status::Status;
 use super::super::store::{OpenSnapshots, VersionStore};
 use super::*;
@@ -169,7 +170,7 @@ fn odd_keys() -> Vec<Vec<u8>> {
     keys
 }
 
-/// Look-ups find the versions of all rows, whatever their keys have in common, while groups are
+/// SORTED-1: look-ups find the versions of all rows, whatever their keys have in common, while groups are
 /// divided, become empty and are made again between others.
 #[test]
 fn keys_with_any_common_beginning_are_found() {
@@ -217,6 +218,34 @@ fn keys_with_any_common_beginning_are_found() {
             store.groups().checked();
         }
     }
+}
+
+/// A search reads a few keys from versions, also if the first eight bytes of all keys are equal.
+#[test]
+fn a_search_among_keys_with_a_common_beginning_reads_few_of_them() {
+    let (store, mut state) = (VersionStore::new(1 << 30), 5);
+    store.make();
+    let key = |number: u64| format!("customers/by-number/{number:012}").into_bytes();
+    for number in 0..4_000 {
+        install(&store, 1, &key(number * 7), b"old", number % 50);
+    }
+    let of = |read: &mut dyn FnMut()| {
+        let before = KEYS_READ.get();
+        read();
+        KEYS_READ.get() - before
+    };
+    store.order_recent(none_open);
+    let (mut points, mut ranges) = (0, 0);
+    for _ in 0..1_000 {
+        // Not in the first and the last group: one of their bounds is no key.
+        let number = 3_500 + random(&mut state, 20_000);
+        points += of(&mut || _ = store.resolve((TreeId(1), &key(number), None), 1, |_| ()));
+        let range = (&*key(number), Some(&*key(number + 70)));
+        ranges += of(&mut || drop(store.resolve_range((TreeId(1), PageId(60)), range, 1, none_open)));
+        // The next look-up of a range orders this version.
+        drop(install(&store, 1, &key(number), b"new", 60));
+    }
+    assert!(points < 1_000 && ranges < 10_000, "{points}, {ranges} keys read");
 }
 
 /// A thread that waits for the group of one part of a range has locked neither another group nor, while it
