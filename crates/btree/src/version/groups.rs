@@ -286,10 +286,10 @@ impl Groups {
         }
     }
 
-    /// Calls `act` with each group that covers keys of a range, locked, in ascending order. `act` receives the
-    /// part of the range that is left, which is at most the rest of the group's range. The result of a call
-    /// is dropped after the group is unlocked. Locks one group at a time, so other threads wait for the
-    /// directory at most as long as for one group. `page` is the leaf of the range.
+    /// Calls `act` with each group that covers keys of a range, locked, in ascending order. `page` is the leaf
+    /// of the range. `act` receives the part of the range that is in the group, without an upper bound if
+    /// this part ends with the group. The result of a call is dropped after the group is unlocked. Locks one
+    /// group at a time, and not the directory while `act` runs.
     pub(super) fn for_range<R>(
         &self,
         tree: TreeId,

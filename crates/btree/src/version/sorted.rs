@@ -151,8 +151,8 @@ impl Sorted {
         self.ordered.len()
     }
 
-    /// Takes the prefixes from later bytes if too few bytes of them can differ. From now on all keys begin with
-    /// the same `shared` bytes.
+    /// Takes the prefixes from later bytes if too few bytes of them can differ. All keys begin with the same
+    /// `shared` bytes from now on.
     pub(super) fn share(&mut self, shared: usize) {
         if shared <= self.skip + size_of::<u64>() - DISTINCT {
             return;
