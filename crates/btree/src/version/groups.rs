@@ -286,10 +286,10 @@ impl Groups {
         }
     }
 
-    /// Calls `act` with each group that covers keys of a range, locked, in ascending order. `page` is the leaf
-    /// of the range. `act` receives the part of the range that is in the group, without an upper bound if
-    /// this part ends with the group. The result of a call is dropped after the group is unlocked. Locks one
-    /// group at a time, and not the directory while `act` runs.
+    /// Calls `act` with each group that covers keys of a range, locked, in ascending order. `page` is the
+    /// leaf of the range. `act` receives the part of the range that is in the group, without an upper bound
+    /// if this part ends with the group. The result of a call is dropped after the group is unlocked. Locks
+    /// one group at a time, and not the directory while `act` runs.
     pub(super) fn for_range<R>(
         &self,
         tree: TreeId,
