@@ -11,6 +11,8 @@ mod costs;
 mod durable;
 #[path = "snapshot/held.rs"]
 mod held;
+#[path = "snapshot/odd_keys.rs"]
+mod odd_keys;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
