@@ -1,4 +1,4 @@
-//! Parts of values: a large value is read without a copy of the whole.
+//! Reads of parts of values, which do not copy the whole value.
 
 use std::ffi::{c_char, c_int};
 use std::{ptr, slice};
@@ -17,7 +17,7 @@ struct Part {
 }
 
 impl Part {
-    /// Returns an error if the memory at `to` cannot be that of a buffer.
+    /// Returns an error if `to` and `len` cannot describe a buffer.
     fn checked(self) -> Result<Self, Error> {
         match (self.to.is_null(), isize::try_from(self.len)) {
             (_, Err(_)) => {

@@ -28,7 +28,7 @@ pub fn escape(mut bytes: &[u8], out: &mut Vec<u8>) {
     while !bytes.is_empty() {
         let (plain, rest) = bytes.split_at(plain_bytes(bytes));
         out.extend_from_slice(plain);
-        // No character has a plain byte among others, so no character is divided.
+        // A longer character contains no plain byte, so no character is divided.
         let (others, rest) = rest.split_at(rest.iter().position(is_plain).unwrap_or(rest.len()));
         escape_each(others, out);
         bytes = rest;
@@ -40,7 +40,7 @@ const fn is_plain(byte: &u8) -> bool {
     matches!(byte, b' '..=b'~') && *byte != b'\\'
 }
 
-/// Returns the number of plain bytes at the start, looking at many at once.
+/// Returns the number of plain bytes at the start. Compares 16 bytes at once.
 fn plain_bytes(bytes: &[u8]) -> usize {
     let is_all_plain = |chunk: &&[u8; 16]| chunk.iter().fold(true, |all, byte| all & is_plain(byte));
     let chunks = bytes.as_chunks().0.iter().take_while(is_all_plain).count() * 16;
