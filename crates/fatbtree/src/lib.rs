@@ -26,7 +26,7 @@
 //! Source: Miyazaki and Yokota, "An implementation and evaluation of Fat-Btrees". The paper's protocols B-OPT
 //! and INC-OPT exist only for the evaluation (feature `baseline-protocols`). The product's protocol uses the
 //! paper's structure and another rule: *the leaf level is authoritative, copies of index pages are soft
-//! state*. Copies are notified of changes, and no change waits for them. `tests/protocol_model.rs`
+//! state*. Copies are notified of changes, and no change waits for them. `tests/nodes/protocol_model.rs`
 //! model-checks this protocol.
 //!
 //! - **I1** At every moment the live leaves partition the keys.
