@@ -126,28 +126,38 @@ fn f4_a_server_that_stops_during_runs_loses_no_byte() {
     }
 }
 
-/// The pager's read-ahead depends on the arrival times of pages, so the bounds are wide. Pages that are
-/// fetched one by one would exceed each bound many times.
+/// Attempts of a test of the pager's read-ahead. Read-ahead depends on the arrival times of pages, so on a
+/// busy machine an attempt can exceed a bound. Pages that are fetched one by one exceed it in each attempt.
+const ATTEMPTS: usize = 20;
+
 #[test]
 fn a_sweep_takes_few_faults_and_random_touches_fetch_few_pages() {
+    let failures: Vec<_> = (0..ATTEMPTS).map_while(|_| sweep_and_touch().err()).collect();
+    assert!(failures.len() < ATTEMPTS, "{failures:#?}");
+}
+
+/// Fills the memory, sweeps over it in both directions, and touches random bytes. Returns the counts of the
+/// first step that exceeds its bound.
+fn sweep_and_touch() -> Result<(), String> {
+    let within = |bound: bool, counts: String| if bound { Ok(()) } else { Err(counts) };
     let server = server(PAGES * PAGE);
     // FIFO clears no bits, so the fault count contains no faults that only set a bit.
     let mut memory = setting(&[&server]).policy(Policy::Fifo).build().unwrap();
     let before = memory.stats();
     memory.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i % 253) as u8 + 1);
     let filled = memory.stats();
-    assert!(filled.faults - before.faults < PAGES as u64 / 4, "{filled}");
+    within(filled.faults - before.faults < PAGES as u64 / 4, format!("{filled}"))?;
     for backwards in [false, true] {
         let before = memory.stats();
         let read = |page: usize| u64::from(memory[if backwards { PAGES - 1 - page } else { page } * PAGE]);
         assert!((0..PAGES).map(read).sum::<u64>() > 0);
         let after = memory.stats();
         let came = after.swap_ins + after.prefetches - before.swap_ins - before.prefetches;
-        let (faults, gets) = (after.faults - before.faults, came);
-        assert!(
-            faults < PAGES as u64 / 4 && gets >= PAGES as u64 / 2,
-            "{faults} faults, {gets} pages, {after}"
-        );
+        let faults = after.faults - before.faults;
+        within(
+            faults < PAGES as u64 / 4 && came >= PAGES as u64 / 2,
+            format!("{faults} faults, {came} pages, {after}"),
+        )?;
     }
     let before = memory.stats();
     let mut rng = StdRng::seed_from_u64(5);
@@ -158,7 +168,7 @@ fn a_sweep_takes_few_faults_and_random_touches_fetch_few_pages() {
     }
     let after = memory.stats();
     let came = after.swap_ins + after.prefetches - before.swap_ins - before.prefetches;
-    assert!(came < 2 * touches, "{came} pages for {touches} touches: {after}");
+    within(came < 2 * touches, format!("{came} pages for {touches} touches: {after}"))
 }
 
 /// Connects a client without the library, and opens a session with pages of `page_bytes`.
