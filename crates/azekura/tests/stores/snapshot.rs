@@ -411,6 +411,27 @@ fn a_bulk_load_stays_hidden_from_each_first_snapshot() {
     assert_eq!(len(&db), 500);
 }
 
+/// A load that was undone leaves no mark: the next changes of its transaction store versions again.
+#[test]
+fn rows_that_follow_an_undone_bulk_load_are_hidden_until_the_commit() {
+    let db = in_memory();
+    insert_and_remove(&db);
+    let first = db.snapshot().unwrap();
+    let tx = db.begin().unwrap();
+    let savepoint = tx.savepoint().unwrap();
+    tx.table(&COUNTS).unwrap().bulk_load((0..500_u64).map(|key| (key, key))).unwrap();
+    tx.rollback_to(savepoint).unwrap();
+    drop(first);
+    thread::sleep(azekura_btree::GRACE);
+    db.checkpoint_step(1).unwrap(); // turns versions off
+    let snapshot = db.snapshot().unwrap();
+    let len = |snapshot: &Snapshot| snapshot.table(&COUNTS).unwrap().len().unwrap();
+    tx.table(&COUNTS).unwrap().insert(&7, &7).unwrap();
+    assert_eq!(len(&snapshot), 0, "the row is not committed");
+    tx.commit().unwrap();
+    assert_eq!((len(&snapshot), len(&db.snapshot().unwrap())), (0, 1));
+}
+
 /// A load after the removal of a table's rows hides only the loaded rows. The removal is in another
 /// transaction, or in that of the load; the snapshot is older than both, or the first one and between them.
 #[test]

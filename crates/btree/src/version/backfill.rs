@@ -25,13 +25,14 @@ impl Versions {
     ///
     /// [`TreeError::Fix`] or [`TreeError::Corrupt`].
     pub fn backfill(&self, env: &Env, undo: &mut UndoLog) -> Result<bool, TreeError> {
+        // Trees noted before versions were turned off are obsolete, also if their changes were undone: their
+        // loads are not listed any more.
+        undo.writer.hidden_trees.clear();
         if undo.is_empty() {
             return Ok(true);
         }
         let mut writer = std::mem::take(&mut undo.writer);
         writer.status(self);
-        // Cleared: trees noted before versions were turned off are obsolete.
-        writer.hidden_trees.clear();
         undo.iter().for_each(|op| self.note_hidden_tree(&mut writer, &op));
         let result = self.images_of(env, undo, &writer);
         writer.kept_in = self.mode();
