@@ -248,11 +248,13 @@ fn prune_leaves(env: &Env, log_buffer: LogBufferId, above: ExclusiveGuard<'_>) -
         if runs.first().is_some_and(|&(first, _)| map(first) != map(page_id)) {
             break;
         }
-        let leaf = env.pool().fix(page_id)?.shared();
+        // HOP-2: a snapshot's reader of the leaf must not validate it after the rollback of a load.
+        let leaf = env.pool().fix(page_id)?.exclusive();
         expect_level(leaf.words(), page_id, 0)?;
         if last_large(Node::new(leaf.words())).is_some() {
             break;
         }
+        leaf.invalidate();
         runs.push((page_id, 1));
     }
     let mut upper = Vec::new();

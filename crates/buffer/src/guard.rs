@@ -232,6 +232,12 @@ impl<'p> ExclusiveGuard<'p> {
         }
     }
 
+    /// Releases the latch and unfixes the page. Optimistic readers fail to validate as after a change, but the
+    /// page is unchanged and stays clean: for a page that leaves a tree only by a change of its parent.
+    pub fn invalidate(mut self) {
+        self.has_changed = true; // no caller can change the page any more
+    }
+
     /// Returns the version of the changed page after the drop of this guard.
     ///
     /// # Panics

@@ -2,11 +2,12 @@
 
 use crate::common::{Txn, World, get};
 use azekura_base::{PageId, TreeId};
+use azekura_btree::node::Node;
 use azekura_btree::{
     ChainWriter, EnvOptions, MAX_VALUE, NoLocks, Outcome, PutMode, Tree, TreeError, Written,
     max_inline_value, max_key, verify,
 };
-use azekura_buffer::FixError;
+use azekura_buffer::{FixError, Peek};
 use azekura_wal::AppendError;
 
 const CATALOGUE: Tree = Tree { id: TreeId(0), root: PageId(1) };
@@ -211,4 +212,27 @@ fn undoing_the_creation_of_a_tree_frees_all_that_is_in_it() {
     let records = &world.log.records()[before..];
     assert!(records.len() > 15, "{} records", records.len());
     assert!(records.iter().all(|body| body.len() < 4096), "each step is of bounded size");
+}
+
+/// A reader of a snapshot copies a leaf of an uncommitted load, then learns that the load's transaction was
+/// rolled back, and then validates the leaf.
+#[test]
+fn no_page_of_a_removed_tree_is_valid_for_an_earlier_reader() {
+    let (world, _) = World::new(4096, 2000);
+    let mut creator = world.txn(1);
+    let tree = creator.create(7);
+    let mut writer = world.txn(2);
+    (0..900).for_each(|n| drop(writer.put(tree, &key(n), &[1; 100])));
+    writer.undo.clear();
+    let of_tree = |id: u64| match world.env.pool().peek(PageId(id)) {
+        Peek::Page(page) if Node::new(page.words()).level().is_some() => {
+            (Node::new(page.words()).tree() == tree.id).then_some(page)
+        }
+        _ => None,
+    };
+    let read: Vec<_> = (0..2000).filter_map(of_tree).collect();
+    assert!(read.len() > 20 && read.iter().all(|page| page.is_valid()), "{} pages", read.len());
+    creator.roll_back();
+    let valid = read.iter().filter(|page| page.is_valid()).count();
+    assert_eq!(valid, 0, "of {} pages", read.len());
 }
