@@ -21,6 +21,7 @@ use self::cursor::Cursor;
 use self::durable::Durability;
 pub(crate) use self::durable::{DurableSnapshots, SnapshotDurability};
 pub use self::table::{OwnedSnapshotTable, SnapshotRange, SnapshotTable};
+use crate::active::SharedUndo;
 use crate::bounds::ByteBounds;
 use crate::catalog::{self, CATALOG, TableInfo};
 use crate::database::Shared;
@@ -109,12 +110,22 @@ impl Database {
         let using = self.owners().enter()?;
         let env = &using.env;
         let visit = |versions: &Versions| -> Result<(), Error> {
-            for undo in using.active.undo_logs() {
+            let limit_bytes = using.options.version_bytes_limit();
+            let undo_logs = using.active.undo_logs();
+            // A transaction waits while it is visited. If an earlier visit has found that the images do not
+            // fit, the transactions are not visited again.
+            let image_bytes = |undo: &SharedUndo| {
+                let undo = undo.lock();
+                undo.owner.map_or(0, |_| undo.log.image_bytes())
+            };
+            if !versions.has_space_for(undo_logs.iter().map(image_bytes).sum()) {
+                return Err(Error::TransactionsTooLarge { limit_bytes });
+            }
+            for undo in undo_logs {
                 let mut undo = undo.lock();
                 if undo.owner.is_none() {
                     using.snapshot_durability.note_unreleased(&using.wal);
                 } else if !versions.backfill(env, &mut undo.log)? {
-                    let limit_bytes = using.options.version_bytes_limit();
                     return Err(Error::TransactionsTooLarge { limit_bytes });
                 }
             }

@@ -19,7 +19,7 @@ impl Versions {
     /// transaction's undo log, and its commit record is not appended (VERSION-1); so its rows are locked and
     /// unchanged. Reads the leaves of rows that were changed in place. Stores nothing and returns `false` if
     /// the images do not fit into the memory for versions, so the time and the memory of a backfill are
-    /// bounded.
+    /// bounded. [`UndoLog::image_bytes`] then has the memory that the images need.
     ///
     /// # Errors
     ///
@@ -36,11 +36,11 @@ impl Versions {
         undo.iter().for_each(|op| self.note_hidden_tree(&mut writer, &op));
         let result = self.images_of(env, undo, &writer);
         writer.kept_in = self.mode();
-        let result = result.map(|images| {
-            let is_complete = images.is_some();
-            for ((tree, key), (image, page)) in images.into_iter().flatten() {
-                // The caller of `open` holds `switching`, so the mode is constant. `images_of` has checked
-                // the limit.
+        let result = result.map(|(images, bytes)| {
+            writer.images = Measured { bytes, len: undo.len(), shrink_count: undo.shrink_count() };
+            let is_complete = self.has_space_for(self.store.size().1.saturating_add(bytes));
+            for ((tree, key), (image, page)) in images.into_iter().filter(|_| is_complete) {
+                // The caller of `open` holds `switching`, so the mode is constant. The limit was checked.
                 let (status, open) = (|| self.new_status(), || self.open_now());
                 let row = (tree, key, page);
                 self.store.install(row, writer.status.as_ref(), status, || true, || image, open);
@@ -54,18 +54,24 @@ impl Versions {
         result
     }
 
-    /// Returns the images that a transaction has replaced; `None` if they do not fit into the memory for
-    /// versions.
+    /// Returns `true` if `bytes` of images do not exceed the memory for versions.
+    #[must_use]
+    pub const fn has_space_for(&self, bytes: u64) -> bool {
+        bytes <= self.limit_bytes
+    }
+
+    /// Returns the images that a transaction has replaced, with their memory. If these images alone do not fit
+    /// into the memory for versions, returns only some of them, with more memory than the limit.
     fn images_of<'u>(
         &self,
         env: &Env,
         undo: &'u UndoLog,
         writer: &WriterVersions,
-    ) -> Result<Option<Images<'u>>, TreeError> {
+    ) -> Result<(Images<'u>, u64), TreeError> {
         // Newest first: the image before an entry's change is the state for the older entries.
         let mut images = Images::new();
         let mut rows = Rows { env, leaf: None };
-        let mut bytes = self.store.size().1;
+        let mut bytes = 0;
         for op in (0..undo.len()).rev().filter_map(|i| undo.get(i)) {
             let (UndoOp::RemoveKey { tree, key }
             | UndoOp::PutBack { tree, key, .. }
@@ -98,11 +104,34 @@ impl Versions {
                 _ => {}
             }
             bytes += memory_of(key, cell_of(image));
-            if bytes > self.limit_bytes {
-                return Ok(None);
+            if !self.has_space_for(bytes) {
+                break;
             }
         }
-        Ok(Some(images))
+        Ok((images, bytes))
+    }
+}
+
+/// The memory of the images of an undo log, as the last backfill has found it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Measured {
+    /// The memory of the images in bytes, or more than the limit if they exceed it.
+    bytes: u64,
+    /// The number of entries, and the number of removals from the end of the log, at that time.
+    len: usize,
+    shrink_count: u64,
+}
+
+impl UndoLog {
+    /// Returns a lower bound of the memory of the images that a [backfill](Versions::backfill) would store, in
+    /// bytes: the memory that the last backfill has found. 0 if there was none, or if some of its entries were
+    /// undone since. More entries never need less memory, because they do not change the state of a row at the
+    /// older entries.
+    #[must_use]
+    pub fn image_bytes(&self) -> u64 {
+        let last = self.writer.images;
+        let is_shorter = self.shortest_since(last.shrink_count).is_some_and(|least| least < last.len);
+        if is_shorter { 0 } else { last.bytes }
     }
 }
 

@@ -77,6 +77,7 @@ use crate::node::{Cell, Node, Position};
 use crate::tree::Tree;
 use crate::undo::{UndoLog, UndoOp};
 
+use self::backfill::Measured;
 use self::registry::Registry;
 use self::row::Version;
 use self::status::{Status, Visibility};
@@ -96,6 +97,7 @@ pub(crate) struct WriterVersions {
     hidden_trees: Vec<TreeId>,
     /// The count of mode changes for which images of all changes so far are stored (VERSION-7).
     kept_in: u64,
+    images: Measured,
 }
 
 impl WriterVersions {
@@ -111,6 +113,7 @@ impl WriterVersions {
     fn end(&mut self) -> Option<Version> {
         self.hidden_trees.clear();
         self.kept_in = 0;
+        self.images = Measured::default();
         self.status.take()
     }
 

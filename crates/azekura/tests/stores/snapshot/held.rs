@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use azekura::{Durability, Error, Snapshot};
 use azekura_io::FaultFs;
@@ -218,6 +219,60 @@ fn v12_a_snapshot_is_refused_beside_transactions_that_are_too_large_for_it() {
     assert_eq!((stats.open, stats.versions, stats.version_bytes), (0, 0, 0));
     tx.commit().unwrap();
     assert_eq!(db.snapshot().unwrap().table(&COUNTS).unwrap().get(&4999).unwrap(), Some(1));
+}
+
+/// V12: a transaction waits while it is visited, so one that was too large is visited again only after it has
+/// undone changes.
+#[test]
+fn v12_refused_snapshots_visit_a_large_transaction_once() {
+    const KEYS: u64 = 60_000;
+    let db = builder().background(false).version_bytes(4_000_000).open_in_memory().unwrap();
+    db.transact(|tx| tx.table(&COUNTS)?.bulk_load((0..KEYS).map(|key| (key, 0))).map(drop)).unwrap();
+    let tx = db.begin().unwrap();
+    let change = |keys: std::ops::Range<u64>| {
+        let table = tx.table(&COUNTS).unwrap();
+        keys.for_each(|key| table.insert(&key, &1).unwrap());
+    };
+    change(0..100);
+    let savepoint = tx.savepoint().unwrap();
+    change(100..KEYS - 100);
+    let refuse = || {
+        let began = Instant::now();
+        assert!(matches!(db.snapshot(), Err(Error::TransactionsTooLarge { limit_bytes: 4_000_000 })));
+        began.elapsed()
+    };
+    let first = refuse();
+    change(KEYS - 100..KEYS);
+    let later: Duration = (0..4).map(|_| refuse()).sum();
+    assert!(later < first, "{later:?} for 4 refusals, {first:?} for the first one");
+    tx.rollback_to(savepoint).unwrap();
+    let snapshot = db.snapshot().unwrap();
+    let get = |key| snapshot.table(&COUNTS).unwrap().get(&key).unwrap();
+    assert_eq!((get(7), get(700)), (Some(0), Some(0)));
+    tx.commit().unwrap();
+    assert_eq!(get(7), Some(0));
+}
+
+/// V12: two transactions that do not fit together are visited again after one of them has ended.
+#[test]
+fn v12_a_snapshot_is_refused_beside_two_transactions_until_one_has_ended() {
+    let db = builder().background(false).version_bytes(100_000).open_in_memory().unwrap();
+    db.transact(|tx| (0..2000).try_for_each(|key| tx.table(&COUNTS)?.insert(&key, &0))).unwrap();
+    let change = |keys: std::ops::Range<u64>| {
+        let tx = db.begin().unwrap();
+        keys.for_each(|key| tx.table(&COUNTS).unwrap().insert(&key, &1).unwrap());
+        tx
+    };
+    let (one, two) = (change(0..800), change(1000..1800));
+    for _ in 0..3 {
+        assert!(matches!(db.snapshot(), Err(Error::TransactionsTooLarge { .. })));
+    }
+    one.commit().unwrap();
+    let snapshot = db.snapshot().unwrap();
+    let get = |key| snapshot.table(&COUNTS).unwrap().get(&key).unwrap();
+    assert_eq!((get(7), get(1007)), (Some(1), Some(0)));
+    two.commit().unwrap();
+    assert_eq!((get(7), get(1007)), (Some(1), Some(0)));
 }
 
 /// V12: the limit counts the rows as they were before the transaction, and so also the rows that it removed.
