@@ -102,6 +102,13 @@ struct ActiveEntry {
     log_bytes: Option<u64>,
 }
 
+impl ActiveEntry {
+    /// Returns the bytes of log written since `first_lsn`, when `log_bytes` have been written.
+    fn held_bytes(&self, log_bytes: u64) -> u64 {
+        log_bytes.saturating_sub(self.log_bytes.unwrap_or(log_bytes))
+    }
+}
+
 /// A transaction that prevents the log from being trimmed.
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
@@ -109,8 +116,6 @@ pub(crate) struct Holder {
     pub(crate) undo: SharedUndo,
     /// The log buffer of the transaction's records.
     pub(crate) log_buffer: LogBufferId,
-    /// Bytes of log written since the first LSN that a restart needs for this transaction.
-    pub(crate) held_bytes: u64,
     pub(crate) listed: ActiveHandle,
 }
 
@@ -274,30 +279,30 @@ impl ActiveList {
         self.all().map(|s| s.lock().len()).sum()
     }
 
-    /// Returns the listed transactions that need log of at least `held_bytes` for their undo, when
-    /// `log_bytes` have been written. The first call that finds a transaction starts the count of its age and
-    /// bytes, so the checkpointer calls this function in every check.
+    /// Returns the transactions that have not committed and need log of at least `held_bytes` for their undo,
+    /// when `log_bytes` have been written. The first call that finds a listed transaction starts the count of
+    /// its age and bytes, so the checkpointer calls this function in every check.
     pub(crate) fn holders(&self, now: Instant, log_bytes: u64, held_bytes: u64) -> Vec<Holder> {
         let mut holders = Vec::new();
         for (stripe, list) in self.stripes.visit() {
-            for active in list.lock().iter_mut() {
+            let mut list = list.lock();
+            for active in list.iter_mut() {
                 active.seen.get_or_insert(now);
-                let held = log_bytes.saturating_sub(*active.log_bytes.get_or_insert(log_bytes));
-                if held >= held_bytes {
-                    holders.push(Holder {
-                        txn: active.txn,
-                        undo: Arc::clone(&active.undo),
-                        log_buffer: active.log_buffer,
-                        held_bytes: held,
-                        listed: ActiveHandle { stripe, txn: active.txn, undo_noted: 0, memory_noted: 0 },
-                    });
-                }
+                active.log_bytes.get_or_insert(log_bytes);
             }
+            let held = list.open.iter().filter(|active| active.held_bytes(log_bytes) >= held_bytes);
+            holders.extend(held.map(|active| Holder {
+                txn: active.txn,
+                undo: Arc::clone(&active.undo),
+                log_buffer: active.log_buffer,
+                listed: ActiveHandle { stripe, txn: active.txn, undo_noted: 0, memory_noted: 0 },
+            }));
         }
         holders
     }
 
-    /// Records that from now on a restart needs no record of this transaction below `first_lsn`.
+    /// Records that from now on a restart needs no record of this transaction below `first_lsn`. The count of
+    /// the log that it holds back starts at `log_bytes`.
     pub(crate) fn carried(&self, listed: &ActiveHandle, first_lsn: Lsn, log_bytes: u64) {
         if let Some(active) = self.stripe(listed).lock().find(listed.txn) {
             active.first_lsn = first_lsn;
@@ -318,7 +323,7 @@ impl ActiveList {
     /// Returns the largest number of bytes of log that any transaction of the list needs for its undo; see
     /// [`holders`](Self::holders).
     pub(crate) fn held_bytes(&self, log_bytes: u64) -> u64 {
-        let held = |active: &ActiveEntry| log_bytes.saturating_sub(active.log_bytes.unwrap_or(log_bytes));
+        let held = |active: &ActiveEntry| active.held_bytes(log_bytes);
         self.all().filter_map(|s| s.lock().iter().map(held).max()).max().unwrap_or(0)
     }
 }
@@ -351,13 +356,15 @@ mod tests {
         let b = insert(&list, 2, 20);
         assert_eq!(list.holders(now, 150, 50).len(), 1, "the second one holds nothing yet");
         let holders = list.holders(now, 200, 50);
-        assert_eq!(holders.iter().map(|h| (h.txn.0, h.held_bytes)).collect::<Vec<_>>(), [(1, 100), (2, 50)]);
+        assert_eq!(holders.iter().map(|h| h.txn.0).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(list.holders(now, 200, 51).len(), 1);
         assert_eq!(list.held_bytes(200), 100);
         list.carried(&a, Lsn(30), 200);
         assert_eq!(list.min_first_change(), Some(Lsn(10)), "a copy moves no change");
         list.committed(&a);
         assert_eq!(list.min_first_change(), Some(Lsn(20)));
         assert_eq!((list.min_first_lsn(), list.held_bytes(210)), (Some(Lsn(20)), 60));
+        assert_eq!(list.holders(now, 210, 0).len(), 1, "the committed one has no undo log");
         assert_eq!(list.oldest(now).map(|oldest| oldest.age), Some(Duration::ZERO));
         list.remove(a);
         list.remove(b);

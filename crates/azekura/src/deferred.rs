@@ -101,12 +101,6 @@ impl Leftovers {
         append_end(env, writer).map(|()| true)
     }
 
-    /// Returns `true` if a call of [`free`](Self::free) would free at least one item.
-    pub(crate) fn can_free(&self, env: &Env, committed: &Committed) -> bool {
-        let mut items = self.items.iter().flatten().peekable();
-        items.peek().is_none() || items.any(|item| !item.is_needed(env, committed))
-    }
-
     /// Returns the remaining items.
     fn rest(&self) -> impl Iterator<Item = Deferred> {
         self.items.iter().flatten().map(|item| item.what)
@@ -130,10 +124,82 @@ pub(crate) struct Unfreed {
     pub(crate) listed: Option<ActiveHandle>,
     /// Commit of the transaction. Snapshots that do not include it may read the pages.
     pub(crate) committed: Committed,
+    /// The last attempt.
+    pub(crate) attempt: Attempt,
 }
 
-/// Transactions with deferred frees, in the order of their last attempts.
-pub(crate) type UnfreedQueue = VecDeque<Unfreed>;
+impl Unfreed {
+    fn items(&self) -> usize {
+        self.leftovers.rest().count()
+    }
+}
+
+/// An attempt to free the items of a transaction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attempt {
+    /// Number of closed snapshots before the attempt. Only a snapshot that is closed later can make another
+    /// attempt succeed, unless this one has failed.
+    pub(crate) closed_snapshots: u64,
+    pub(crate) has_failed: bool,
+}
+
+/// Transactions with deferred frees.
+#[derive(Debug, Default)]
+pub(crate) struct UnfreedQueue {
+    /// In the order of their last attempts. Only a transaction that was added late is at the front, so the
+    /// last one has the largest number of closed snapshots. If one has a smaller number than the last one, the
+    /// first one has, too.
+    queue: VecDeque<Unfreed>,
+    /// Number of items of all transactions.
+    items: usize,
+    /// Number of transactions with a failed attempt.
+    failed: usize,
+}
+
+impl UnfreedQueue {
+    pub(crate) fn push(&mut self, unfreed: Unfreed) {
+        self.items += unfreed.items();
+        self.failed += usize::from(unfreed.attempt.has_failed);
+        let closed = |unfreed: &Unfreed| unfreed.attempt.closed_snapshots;
+        if self.queue.back().is_some_and(|last| closed(&unfreed) < closed(last)) {
+            self.queue.push_front(unfreed);
+        } else {
+            self.queue.push_back(unfreed);
+        }
+    }
+
+    /// Removes up to `most` transactions with the oldest attempts.
+    fn take(&mut self, most: usize) -> Vec<Unfreed> {
+        let taken: Vec<_> = self.queue.drain(..most.min(self.queue.len())).collect();
+        self.items -= taken.iter().map(Unfreed::items).sum::<usize>();
+        self.failed -= taken.iter().filter(|unfreed| unfreed.attempt.has_failed).count();
+        taken
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Returns `true` if another attempt can succeed, now that this number of snapshots was closed.
+    pub(crate) fn is_retry_due(&self, closed_snapshots: u64) -> bool {
+        let is_earlier = |first: &Unfreed| first.attempt.closed_snapshots != closed_snapshots;
+        self.failed > 0 || self.queue.front().is_some_and(is_earlier)
+    }
+
+    /// Returns about the size of a [copy](Shared::carry_unfreed) of all items, in bytes of log.
+    pub(crate) fn copy_bytes(&self) -> u64 {
+        (self.items * ITEM_BYTES + self.queue.len() * RECORD_BYTES) as u64
+    }
+}
+
+/// Bytes of log of an item in a copy: the reference of a large value, with the head of an undo entry.
+const ITEM_BYTES: usize = 24;
+/// Bytes of log of a transaction's copy without items: a record with its frame.
+const RECORD_BYTES: usize = 24;
 
 /// Number of transactions with deferred frees that the begin of a transaction retries, in a store without
 /// background threads: few, because each begin does this.
@@ -144,29 +210,35 @@ pub(crate) const RETRIED_BY_CHECK: usize = 4096;
 
 impl Shared {
     /// Tries to free the items that earlier attempts left, of up to `most` transactions with the oldest
-    /// attempts. After an error, the rest remains for the next attempt.
+    /// attempts, if another attempt can succeed. After an error, the rest remains for the next attempt.
     pub(crate) fn retry_unfreed(&self, most: usize) {
-        if self.unfreed.lock().is_empty() {
+        if !self.is_free_due() {
             return;
         }
         let Some(_gate) = self.leftovers_gate.try_read() else { return };
-        let again: Vec<Unfreed> = {
-            let mut unfreed = self.unfreed.lock();
-            let count = most.min(unfreed.len());
-            unfreed.drain(..count).collect()
-        };
+        let closed_snapshots = self.env.versions().closed_snapshots();
+        let again = self.unfreed.lock().take(most);
         for mut unfreed in again {
-            match unfreed.leftovers.free(&self.env, unfreed.writer, &unfreed.committed) {
-                Ok(true) => unfreed.listed.take().into_iter().for_each(|listed| self.active.remove(listed)),
-                Ok(false) | Err(_) => self.unfreed.lock().push_back(unfreed),
+            let freed = unfreed.leftovers.free(&self.env, unfreed.writer, &unfreed.committed);
+            if let Ok(true) = freed {
+                unfreed.listed.take().into_iter().for_each(|listed| self.active.remove(listed));
+            } else {
+                unfreed.attempt = Attempt { closed_snapshots, has_failed: freed.is_err() };
+                self.unfreed.lock().push(unfreed);
             }
         }
+    }
+
+    /// Returns `true` if another attempt to free items can succeed.
+    pub(crate) fn is_free_due(&self) -> bool {
+        let closed_snapshots = self.env.versions().closed_snapshots();
+        self.unfreed.lock().is_retry_due(closed_snapshots)
     }
 
     /// Carries the remaining items forward (`checkpoint::carry`); returns the number of carried transactions.
     pub(crate) fn carry_unfreed(&self, log_bytes: u64) -> usize {
         let mut carried = 0;
-        for unfreed in self.unfreed.lock().iter_mut() {
+        for unfreed in &mut self.unfreed.lock().queue {
             let Some(listed) = &unfreed.listed else { continue };
             let log = unfreed.leftovers.rest_as_log();
             if let Ok(first) = self.append_copy(unfreed.writer.txn, unfreed.writer.log_buffer, &log, true) {
@@ -180,7 +252,7 @@ impl Shared {
 
     /// Returns the pages that wait to be freed, for the check of all pages.
     pub(crate) fn unfreed_pages(&self) -> Vec<Deferred> {
-        self.unfreed.lock().iter().flat_map(|unfreed| unfreed.leftovers.rest().collect::<Vec<_>>()).collect()
+        self.unfreed.lock().queue.iter().flat_map(|unfreed| unfreed.leftovers.rest()).collect()
     }
 }
 
@@ -194,6 +266,9 @@ pub(crate) fn append_end(env: &Env, writer: Writer) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use azekura_base::TxnId;
+    use azekura_wal::LogBufferId;
+
     use super::*;
     use crate::{Database, TableDefinition};
 
@@ -220,5 +295,61 @@ mod tests {
         }
         db.checkpoint().expect("writes");
         assert_eq!(waiting(), 0);
+    }
+
+    /// The checkpointer looks for unfinished work in each check, and a waiting commit needs the same mutex.
+    #[test]
+    fn many_deferred_frees_are_examined_only_after_a_snapshot_was_closed() {
+        const KEYS: u64 = 3_000;
+        let db = Database::builder().background(false).open_in_memory().expect("opens");
+        let put = |value: &[u8]| {
+            for key in 0..KEYS {
+                db.transact(|tx| tx.table(&ROWS)?.insert(&key, value)).expect("writes");
+            }
+        };
+        put(&[1; 9_000]);
+        let (shared, first) = (db.shared(), db.snapshot().expect("opens"));
+        put(&[2; 9_000]);
+        let second = db.snapshot().expect("opens");
+        put(&[3; 9_000]);
+        let waiting = || shared.unfreed.lock().len() as u64;
+        assert_eq!(waiting(), 2 * KEYS);
+        let began = std::time::Instant::now();
+        (0..1_000).for_each(|_| assert!(!shared.is_free_due()));
+        assert!(began.elapsed().as_secs() < 2, "{:?}", began.elapsed());
+        drop(first);
+        while shared.is_free_due() {
+            shared.retry_unfreed(500);
+        }
+        assert_eq!(waiting(), KEYS, "those of the second snapshot");
+        drop(second);
+        assert!(shared.is_free_due());
+        shared.retry_unfreed(usize::MAX);
+        assert!(waiting() == 0 && !shared.is_free_due());
+    }
+
+    /// A commit reads the number of closed snapshots before it tries to free, and may be added late.
+    #[test]
+    fn a_transaction_with_an_earlier_attempt_is_tried_first() {
+        let mut queue = UnfreedQueue::default();
+        let push = |queue: &mut UnfreedQueue, closed_snapshots, has_failed| {
+            let writer = Writer { txn: TxnId(1), log_buffer: LogBufferId::from_index(0) };
+            let (leftovers, committed) = (Leftovers::default(), Committed::default());
+            let attempt = Attempt { closed_snapshots, has_failed };
+            queue.push(Unfreed { writer, leftovers, listed: None, committed, attempt });
+        };
+        assert!(!queue.is_retry_due(5));
+        [4, 5, 3, 5, 4].into_iter().for_each(|closed| push(&mut queue, closed, false));
+        for _ in 0..3 {
+            assert!(queue.is_retry_due(5));
+            let taken = queue.take(1);
+            assert!(taken[0].attempt.closed_snapshots < 5);
+            push(&mut queue, 5, false);
+        }
+        assert!(!queue.is_retry_due(5) && queue.is_retry_due(6));
+        push(&mut queue, 5, true);
+        assert!(queue.is_retry_due(5));
+        drop(queue.take(6));
+        assert!(!queue.is_retry_due(5) && queue.is_empty());
     }
 }

@@ -100,15 +100,11 @@ impl Shared {
     /// Returns `true` if earlier calls have left unfinished work that can be retried now.
     fn has_undone(&self) -> bool {
         let versions = self.env.versions();
-        let can_free = || {
-            let unfreed = self.unfreed.lock();
-            unfreed.iter().any(|unfreed| unfreed.leftovers.can_free(&self.env, &unfreed.committed))
-        };
         let are_kept = || self.durable_snapshots.lock().are_kept();
         self.parked.len() > 0
             || versions.can_turn_off()
             || are_kept()
-            || can_free()
+            || self.is_free_due()
             || self.is_archive_behind()
     }
 }

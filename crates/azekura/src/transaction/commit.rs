@@ -13,7 +13,7 @@ use crate::archive::Archive;
 use crate::bounds::ByteBounds;
 use crate::catalog::CATALOG;
 use crate::database::Shared;
-use crate::deferred::{self, Leftovers, Unfreed};
+use crate::deferred::{self, Attempt, Leftovers, Unfreed};
 use crate::locking::ScanLocks;
 
 impl Transaction {
@@ -203,13 +203,15 @@ impl Transaction {
         let listed = state.listed.take();
         self.db.end(state, Some(commit));
         listed.iter().for_each(|listed| self.db.active.committed(listed));
+        let closed_snapshots = self.db.env.versions().closed_snapshots();
         let freed = leftovers.free(&self.db.env, writer, &committed);
         if let Ok(true) = freed {
             listed.into_iter().for_each(|listed| self.db.active.remove(listed));
         } else {
             // The transaction is committed. The checkpointer frees the rest, after the error or when the
             // snapshots close.
-            self.db.unfreed.lock().push_back(Unfreed { writer, leftovers, listed, committed });
+            let attempt = Attempt { closed_snapshots, has_failed: freed.is_err() };
+            self.db.unfreed.lock().push(Unfreed { writer, leftovers, listed, committed, attempt });
         }
         if let Err(error) = freed {
             self.db.note_background_error(error, "release of pages");

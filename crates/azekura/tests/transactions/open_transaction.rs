@@ -393,3 +393,28 @@ fn copies_made_while_transactions_write_hold_what_a_restart_needs() {
         assert!(losers > 20, "only {losers} transactions were open");
     });
 }
+
+/// Transactions with pages that a snapshot can read stay listed after their commit. The undo log of their thread
+/// belongs to other transactions then, and does not count once for each of them.
+#[test]
+fn the_log_stays_short_beside_a_transaction_that_uses_the_undo_log_of_many_committed_ones() {
+    let fs = FaultFs::new();
+    let db = open(&fs);
+    let large = |byte: u8| {
+        (0..200)
+            .for_each(|key| db.transact(|tx| tx.table(&OPEN)?.insert(&key, &[byte; 8_000])).expect("puts"));
+    };
+    large(1);
+    let snapshot = db.snapshot().expect("opens");
+    large(2);
+    assert_eq!(db.stats().snapshots.waiting_to_free, 200);
+    let tx = begin_open(&db);
+    for n in 0..2_000 {
+        tx.table(&OPEN).unwrap().insert(&(1_000 + n), &[3; 20]).expect("writes");
+    }
+    let most = commit_many(&db, 0, 40_000);
+    let written = db.stats().log.written_bytes;
+    assert!(written > 12 * SEGMENT, "{written} bytes are too few to show anything");
+    assert!(most <= 8 * SEGMENT, "{most} bytes of log are kept, {written} were written");
+    assert_eq!(snapshot.table(&OPEN).unwrap().get(&7).unwrap().as_deref(), Some(&[1; 8_000][..]));
+}

@@ -486,7 +486,7 @@ impl Versions {
         self.registry.for_each(|slot, timestamp| {
             too_old += u64::from(timestamp == oldest && slot.make_too_old(timestamp, bytes.max(1)));
         });
-        self.too_old.fetch_add(too_old, Relaxed); // Relaxed: a statistic
+        self.too_old.fetch_add(too_old, Release); // Release: pairs with the Acquire in `closed_snapshots`
         self.sweep(&self.open_now());
     }
 

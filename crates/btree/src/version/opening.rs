@@ -159,6 +159,14 @@ impl Versions {
         }
     }
 
+    /// Returns the number of snapshots that were closed or became too old. If a deferred free waited for an
+    /// open snapshot, it waits for the same one as long as a later call returns the number from before.
+    #[must_use]
+    pub fn closed_snapshots(&self) -> u64 {
+        // Acquire: pairs with the Release in `shrink`. The caller then reads that the snapshot is too old.
+        self.registry.closed() + self.too_old.load(Acquire)
+    }
+
     /// Returns the memory of all versions at the moment when the versions that the snapshot needs were
     /// dropped; `None` if they were not dropped. Call it after each read, before the result is used.
     #[must_use]

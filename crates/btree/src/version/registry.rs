@@ -26,6 +26,8 @@
 //! [`Registry::for_each`] of the thread that reads the slots.
 
 use std::sync::OnceLock;
+// The atomic type of std: no protocol of snapshots depends on the count, and a model has no step for it.
+use std::sync::atomic::AtomicU64 as ClosedCount;
 use std::time::Duration;
 
 use azekura_base::striped::{stripe_count, thread_stripe};
@@ -144,6 +146,8 @@ pub(super) struct Stripe {
     /// Number of slots of `more` that are claimed or about to be claimed. A scan skips `more` if it is 0.
     in_more: AtomicUsize,
     more: OnceLock<Box<Block>>,
+    /// Number of snapshots that were closed.
+    closed: ClosedCount,
 }
 
 impl Default for Stripe {
@@ -152,6 +156,7 @@ impl Default for Stripe {
             first: std::array::from_fn(|_| Slot::free()),
             in_more: AtomicUsize::new(0),
             more: OnceLock::new(),
+            closed: ClosedCount::new(0),
         }
     }
 }
@@ -203,6 +208,7 @@ impl Stripe {
 
     fn release(&self, number: usize) {
         self.slot(number).release();
+        self.closed.fetch_add(1, Release); // Release: pairs with the Acquire in `closed`, after the slot is free
         if number >= FIRST {
             self.in_more.fetch_sub(1, Release); // Release: pairs with `for_each`, after the slot is free
         }
@@ -306,6 +312,13 @@ impl Registry {
         fence(SeqCst); // SeqCst: pairs with the fence in `Slot::publish` (SNAP-1, SNAP-2)
         let stripes = self.stripes.get().map_or(&[][..], |stripes| stripes);
         stripes.iter().for_each(|stripe| stripe.for_each(&mut visit));
+    }
+
+    /// Returns the number of snapshots that were closed.
+    pub(super) fn closed(&self) -> u64 {
+        let stripes = self.stripes.get().map_or(&[][..], |stripes| stripes);
+        // Acquire: pairs with the Release in `release`. The caller then finds the slots free.
+        stripes.iter().map(|stripe| stripe.closed.load(Acquire)).sum()
     }
 
     pub(super) fn is_any_open(&self) -> bool {
