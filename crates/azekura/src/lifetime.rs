@@ -230,6 +230,7 @@ impl Threads {
     fn end(&self) -> Result<(), Error> {
         let running = self.running.lock().take();
         if running.is_some() {
+            self.shared.free_to_close();
             // The helper threads of the cleaner still run, so several batches are written at once. The last
             // checkpoint retries failed writes and reports an error.
             let _ = self.shared.write_pages_to_close();

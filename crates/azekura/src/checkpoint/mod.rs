@@ -113,10 +113,18 @@ impl Shared {
         Ok(())
     }
 
+    /// Does all deferred frees before the store is closed. No snapshot of a caller is open, so only an error
+    /// leaves some of them for the next opening.
+    pub(crate) fn free_to_close(&self) {
+        self.durable_snapshots.lock().close(self.env.versions());
+        self.retry_unfreed(usize::MAX);
+    }
+
     /// Closes the store: takes the last checkpoint, closes the log, and removes the log if no restart needs
     /// it. With a time limit, some pages may stay dirty; the log is durable, and the next opening recovers
     /// those pages.
     pub(crate) fn close(&self) -> Result<(), Error> {
+        self.free_to_close();
         let checkpointed = match self.options.close_time {
             Some(_) if self.options.background => self.advance_checkpoint(),
             Some(_) => self.write_pages_to_close().and_then(|()| self.advance_checkpoint()),

@@ -160,7 +160,8 @@ impl DurableSnapshots {
         self.asked.is_some()
     }
 
-    fn close(&mut self, versions: &Versions) {
+    /// Closes the states. The next call of [`Database::durable_snapshot`] keeps others.
+    pub(crate) fn close(&mut self, versions: &Versions) {
         let next = self.next.take().map(|(id, _)| id);
         self.durable.take().iter().chain(&next).for_each(|id| versions.close(id));
         self.asked = None;

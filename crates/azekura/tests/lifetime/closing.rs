@@ -123,3 +123,35 @@ fn a_close_with_a_limit_of_time_leaves_pages_to_the_next_opening() {
         assert!(db.check(&mut |_, _| ()).unwrap().is_clean());
     }
 }
+
+/// The store itself keeps a state for durable snapshots, and with it the pages of a replaced value.
+#[test]
+fn nothing_is_left_to_the_next_opening_after_a_durable_snapshot() {
+    let rows = TableDefinition::<u64, [u8]>::new("values");
+    for (time, background) in [(None, true), (None, false), (Some(3600), true), (Some(3600), false)] {
+        let disk = FaultFs::new();
+        let mut builder = Database::builder().background(background).cache_bytes(8 << 20);
+        if let Some(time) = time {
+            builder = builder.close_time(Duration::from_secs(time));
+        }
+        let db = builder.file_system(Arc::new(disk.clone())).open("db").unwrap();
+        let put = |byte: u8| {
+            let tx = db.begin().unwrap();
+            tx.set_durability(azekura::Durability::Relaxed);
+            tx.table(&rows).unwrap().insert(&1, &[byte; 50_000][..]).unwrap();
+            tx.commit().unwrap();
+        };
+        for byte in 1..4 {
+            put(byte);
+            drop(db.durable_snapshot().unwrap());
+        }
+        put(4);
+        assert!(db.stats().snapshots.waiting_to_free > 0);
+        db.close().unwrap();
+        let log = disk.files().into_iter().filter(|path| path.starts_with("db/wal")).collect::<Vec<_>>();
+        let again = Database::builder().file_system(Arc::new(disk.crash_losing_all())).open("db").unwrap();
+        let recovery = again.stats().recovery;
+        assert_eq!(recovery.records, 0, "{time:?}, {background}: {recovery:?}, {log:?}");
+        assert!(again.check(&mut |_, _| ()).unwrap().is_clean());
+    }
+}
