@@ -103,6 +103,7 @@ impl Shared {
         let are_kept = || self.durable_snapshots.lock().are_kept();
         self.parked.len() > 0
             || versions.can_turn_off()
+            || versions.is_sweeping()
             || are_kept()
             || self.is_free_due()
             || self.is_archive_behind()

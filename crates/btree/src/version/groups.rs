@@ -18,6 +18,7 @@
 //! Order of locks: directory, group.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::OnceLock;
 
@@ -41,6 +42,8 @@ const FEW: usize = if cfg!(test) { 40 } else { 128 };
 const BYTES_PER_HINT: u64 = 4 << 10;
 /// Smallest and largest number of hints. A model has one.
 const HINTS: (u64, u64) = if cfg!(loom) { (1, 1) } else { (64, 1 << 18) };
+/// Number of groups that are removed while the directory stays locked.
+const REMOVED_AT_ONCE: usize = if cfg!(test) { 2 } else { 64 };
 /// Number of groups that are allocated first: a power of two.
 const FIRST: u32 = if cfg!(loom) { 1 } else { 16 };
 /// Number of allocations of groups; each one doubles their number.
@@ -382,33 +385,55 @@ impl Groups {
 
     /// Calls `act` with each group, locked. Drops the result of a call after the group is unlocked.
     pub(super) fn for_each<R>(&self, mut act: impl FnMut(&mut Rows) -> R) {
-        let all: Vec<_> = self.directory.read().all().collect();
-        for number in all {
+        self.for_each_of(&self.numbers(), &mut act);
+    }
+
+    /// Returns the numbers of all groups.
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        self.directory.read().all().collect()
+    }
+
+    /// Calls `act` as [`for_each`](Self::for_each) does, with groups by their [numbers](Self::numbers). They
+    /// may not be in use any more, or for another range.
+    pub(super) fn for_each_of<R>(&self, numbers: &[u32], mut act: impl FnMut(&mut Rows) -> R) {
+        for &number in numbers {
             let rest = act(&mut self.listed(number).lock());
             drop(rest);
         }
     }
 
     /// Removes the groups that had no version at the last call either. Calls `removed` with each of them.
+    /// Locks the directory exclusively only to remove a few groups.
     pub(super) fn remove_unused(&self, mut removed: impl FnMut(&mut Rows)) {
-        let mut directory = self.directory.write();
-        let Directory { trees, unused, .. } = &mut *directory;
-        let before = unused.len();
-        trees.retain(|_, of_tree| {
-            of_tree.retain(|_, &mut number| {
-                let mut rows = self.listed(number).lock();
-                let is_empty = rows.sorted.is_empty();
-                let is_unused = std::mem::replace(&mut rows.was_empty, is_empty) && is_empty;
-                if is_unused {
-                    removed(&mut rows);
-                    *rows = Rows::default();
-                    unused.push(number);
-                }
-                !is_unused
-            });
-            !of_tree.is_empty()
+        let mut all = self.numbers();
+        all.retain(|&number| {
+            let mut rows = self.listed(number).lock();
+            let is_empty = rows.sorted.is_empty();
+            std::mem::replace(&mut rows.was_empty, is_empty) && is_empty
         });
-        self.len.fetch_sub(unused.len() - before, Release); // Release: pairs with the Acquire in `is_empty`
+        for numbers in all.chunks(REMOVED_AT_ONCE) {
+            let mut directory = self.directory.write();
+            let removals = numbers.iter().filter(|&&n| self.remove(&mut directory, n, &mut removed)).count();
+            self.len.fetch_sub(removals, Release); // Release: pairs with the Acquire in `is_empty`
+        }
+    }
+
+    /// Removes a group, unless another thread has used or removed it.
+    fn remove(&self, directory: &mut Directory, number: u32, removed: impl FnOnce(&mut Rows)) -> bool {
+        let mut rows = self.listed(number).lock();
+        if !rows.was_empty || !rows.sorted.is_empty() {
+            return false;
+        }
+        removed(&mut rows);
+        let Some(range) = std::mem::take(&mut *rows).range else { return false };
+        if let Entry::Occupied(mut of_tree) = directory.trees.entry(range.tree) {
+            of_tree.get_mut().remove(&range.lower);
+            if of_tree.get().is_empty() {
+                of_tree.remove();
+            }
+        }
+        directory.unused.push(number);
+        true
     }
 
     /// Removes all groups. Calls `removed` with each of them, and drops the results after all locks are

@@ -204,8 +204,10 @@ pub struct Versions {
     switching: Mutex<()>,
     /// Number of versions after the last sweep over all groups.
     swept_to: AtomicU64,
-    /// Held by a thread that sweeps because it has closed a snapshot.
-    sweeping: Mutex<()>,
+    /// The groups that a sweep has still to visit, after a snapshot was closed.
+    sweeping: Mutex<Vec<u32>>,
+    /// `true` if there are such groups.
+    is_sweeping: AtomicBool,
     limit_bytes: u64,
     too_old: AtomicU64,
     lookups: StripedCounter,
@@ -234,6 +236,7 @@ impl Versions {
             switching: Mutex::default(),
             swept_to: AtomicU64::new(0),
             sweeping: Mutex::default(),
+            is_sweeping: AtomicBool::new(false),
             limit_bytes,
             too_old: AtomicU64::new(0),
             lookups: StripedCounter::new(),
@@ -291,6 +294,10 @@ impl Versions {
 
     fn sweep(&self, open: &OpenSnapshots) {
         self.store.prune(open);
+        self.end_sweep();
+    }
+
+    fn end_sweep(&self) {
         self.prune_loads();
         self.swept_to.store(self.store.size().0, Relaxed); // Relaxed: a statistic
     }

@@ -196,10 +196,25 @@ impl VersionStore {
 
     /// Drops all versions that no open snapshot needs.
     pub(crate) fn prune(&self, open: &OpenSnapshots) {
-        self.groups.for_each(|rows| {
+        self.prune_groups(&self.group_numbers(), open);
+        self.remove_unused();
+    }
+
+    /// Returns the numbers of all groups, for [`prune_groups`](Self::prune_groups).
+    pub(super) fn group_numbers(&self) -> Vec<u32> {
+        self.groups.numbers()
+    }
+
+    /// Drops the versions of these groups that no open snapshot needs.
+    pub(super) fn prune_groups(&self, numbers: &[u32], open: &OpenSnapshots) {
+        self.groups.for_each_of(numbers, |rows| {
             let dropped = rows.sorted.prune(open);
             self.uncount(rows, dropped)
         });
+    }
+
+    /// Removes the groups that have no version at two calls.
+    pub(super) fn remove_unused(&self) {
         self.groups.remove_unused(|rows| self.report(rows));
     }
 

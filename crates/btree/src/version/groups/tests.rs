@@ -298,3 +298,28 @@ fn versions_are_freed_without_locks() {
     groups.clear(|_| free());
     assert!(freed > 10, "{freed}");
 }
+
+/// A sweep that waits for a group, or reads it, does not keep others from making and dividing groups.
+#[test]
+fn the_directory_is_not_locked_while_unused_groups_are_looked_for() {
+    let store = VersionStore::new(1 << 30);
+    store.make();
+    let writers: Vec<_> =
+        (0..500_u64).map(|number| install(&store, 1, &number.to_be_bytes(), b"old", 1)).collect();
+    writers[..400].iter().for_each(|writer| writer.status().roll_back());
+    store.prune(&none_open());
+    let groups = store.groups();
+    let (numbers, before) = (groups.numbers(), groups.checked());
+    let group = |at: usize| groups.listed(numbers[at]);
+    group(0).lock().was_empty = false;
+    std::thread::scope(|s| {
+        let last = group(numbers.len() - 1).lock();
+        let sweep = s.spawn(|| store.remove_unused());
+        while !group(0).lock().was_empty {
+            std::thread::yield_now();
+        }
+        assert!(groups.directory.try_write().is_some() && !sweep.is_finished());
+        drop(last);
+    });
+    assert!(groups.checked() + 4 < before, "{} of {before} groups", groups.checked());
+}
