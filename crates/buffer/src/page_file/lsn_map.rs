@@ -38,7 +38,7 @@
 //! read, and is dropped when there are too many. The file is open only during reads and writes, so a small
 //! store uses no descriptor for it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -78,8 +78,10 @@ fn without_end(block: &[u64; BLOCK_LSNS]) -> Block {
 struct Shard {
     /// LSNs of the last writes that are not in the file yet.
     noted: HashMap<PageId, Lsn>,
-    /// The bounds in the file.
-    blocks: HashMap<u64, Block>,
+    /// The bounds in the file: a cache.
+    blocks: BTreeMap<u64, Block>,
+    /// The number of the block that was removed last.
+    removed: u64,
 }
 
 /// The map of page LSNs; see the module head.
@@ -239,7 +241,7 @@ impl LsnMap {
         if let Some(file) = file {
             file.read(offset_of(first), &mut bytes, None)?;
         }
-        shard.make_room(GROUP_BLOCKS);
+        shard.make_room();
         for (number, bytes) in (first..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
             shard.blocks.entry(number).or_insert_with(|| self.decode(number, bytes));
         }
@@ -321,9 +323,13 @@ impl LsnMap {
 }
 
 impl Shard {
-    fn make_room(&mut self, blocks: usize) {
-        if self.blocks.len() + blocks > SHARD_BLOCKS {
-            self.blocks.clear();
+    /// Removes blocks, in the order of their numbers, until there is space for a group.
+    fn make_room(&mut self) {
+        while self.blocks.len() + GROUP_BLOCKS > SHARD_BLOCKS {
+            let next = self.blocks.range(self.removed + 1..).chain(&self.blocks).next();
+            let Some((&number, _)) = next else { return };
+            self.blocks.remove(&number);
+            self.removed = number;
         }
     }
 }

@@ -5,7 +5,7 @@ use azekura_base::{Lsn, PageBuf, PageId, PageWords};
 use azekura_io::{FailKind, FaultFs, Fs, IoKind, OpenOptions};
 
 use super::super::{Identity, PageAccess, PageFile};
-use super::{BLOCK_LSNS, SECTOR_BYTES, SHARD_BLOCKS, SHARDS};
+use super::{BLOCK_LSNS, GROUP_BLOCKS, SECTOR_BYTES, SHARD_BLOCKS, SHARDS};
 use crate::memory::PageMemory;
 use crate::store::{PageStore, StoreError};
 
@@ -318,4 +318,17 @@ fn blocks_beyond_the_limit_are_dropped_and_read_again() {
     assert!(map.shards.iter().all(|shard| shard.lock().noted.is_empty()));
     map.lower(pages(0), |error| error).unwrap();
     assert!(pages(0).all(|(id, lsn)| map.bound(id).unwrap() == lsn));
+}
+
+/// The bounds of a page file that is little larger than the cache are found in memory most of the time.
+#[test]
+fn a_group_of_blocks_removes_no_more_than_it_needs() {
+    const IN_MEMORY: u64 = (SHARD_BLOCKS / GROUP_BLOCKS) as u64;
+    let map = super::LsnMap::new(Arc::new(FaultFs::new()), Path::new("lsnmap"), 7);
+    let group = |n: u64| n * (SHARDS * GROUP_BLOCKS) as u64;
+    for n in 0..4 * IN_MEMORY {
+        map.bound(PageId(group(n) * BLOCK_LSNS as u64)).unwrap();
+        let in_memory = map.shards[0].lock().blocks.len() as u64;
+        assert_eq!(in_memory / GROUP_BLOCKS as u64, (n + 1).min(IN_MEMORY), "at group {n}");
+    }
 }
