@@ -87,5 +87,6 @@ pub use guard::{ExclusiveGuard, OptimisticPage, PageGuard, PageVersion, Peek, Sh
 pub use page_file::PageFile;
 pub use policy::{HandKind, Policy};
 pub use pool::{BufferPool, PoolOptions};
+pub use read_ahead::{Announced, MOST_ANNOUNCED};
 pub use stats::PoolStats;
 pub use store::{MemStore, PageStore, StoreError, read_and_copy};

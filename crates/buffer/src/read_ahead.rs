@@ -5,8 +5,11 @@
 //! 2. Divide the claimed pages into *runs*. The pages of one run are read by one call of the store. A run may
 //!    span at most [`MAX_GAP`] consecutive skipped pages: their bytes are read as well and dropped, which
 //!    costs less than another read. So reads stay large when a part of the table is resident.
-//! 3. Announce all runs but the first to the store, which may start device reads for them. Then read one run
-//!    after the other, install its pages, and unpin their frames.
+//! 3. Read one run after the other, install its pages, and unpin their frames.
+//!
+//! Before, a scan *announces* the pages of these runs and of later ones to the store
+//! ([`BufferPool::announce`]), which may start device reads for them. Announced pages need no frames. So the
+//! device reads ahead although a small pool reads few pages at once.
 //!
 //! The pages get a reference count of 0; the visit for which they were read makes it 1. So a scan does not
 //! make its pages warm, and with two rings they are evicted through probation. A thread that needs one of the
@@ -32,6 +35,26 @@ const LOOKS_PER_PAGE: usize = 4;
 /// the probation ring, so that a few scans do not evict each other's pages.
 const SHARE: usize = 400;
 
+/// Largest number of pages that a scan announces beyond the pages that it reads in: 2 MiB at 8 KiB per page.
+pub const MOST_ANNOUNCED: usize = 256;
+
+/// The pages that one scan has announced to the store.
+#[derive(Clone, Debug, Default)]
+pub struct Announced {
+    last: Option<PageId>,
+    /// Number of announced pages that the scan has not read in yet.
+    unread: usize,
+}
+
+impl Announced {
+    /// Counts pages that the scan reads in now. Returns `true` if at most half of `most` announced pages are
+    /// left, so that further ones should be announced, many at a time.
+    pub fn reads(&mut self, pages: usize, most: usize) -> bool {
+        self.unread = self.unread.saturating_sub(pages);
+        self.unread <= most / 2
+    }
+}
+
 /// A page that this thread has claimed to read. The buffer is released before the pin.
 struct Claimed<'p> {
     filling: Filling<'p>,
@@ -45,9 +68,13 @@ impl Claimed<'_> {
 
     /// Returns `true` if `next` belongs to the same run as `self`.
     fn is_one_read_with(&self, next: &Self) -> bool {
-        let (page, next) = (self.page_id().0, next.page_id().0);
-        next.checked_sub(page + 1).is_some_and(|gap| gap <= MAX_GAP as u64)
+        is_one_run(self.page_id(), next.page_id())
     }
+}
+
+/// Returns `true` if the two pages, in ascending order, belong to the same run.
+fn is_one_run(page: PageId, next: PageId) -> bool {
+    next.0.checked_sub(page.0 + 1).is_some_and(|gap| gap <= MAX_GAP as u64)
 }
 
 /// Returns the number of pages from the first to the last page of a run.
@@ -89,10 +116,28 @@ impl BufferPool {
         let mut claimed: Vec<Claimed<'_>> = absent.take(self.read_ahead_pages()).collect();
         sync_point!("claimed pages to read ahead");
         let mut runs: Vec<&mut [Claimed<'_>]> = claimed.chunk_by_mut(Claimed::is_one_read_with).collect();
-        for run in runs.iter().skip(1) {
-            self.store.will_read(run[0].page_id(), span(run));
-        }
         runs.iter_mut().map(|run| self.fill_run(run)).sum()
+    }
+
+    /// Announces pages to the store that a scan reads now or later, in the order of the scan; the first `now`
+    /// pages are read now. Pages up to the last one of an earlier call with the same `announced` are omitted,
+    /// and resident pages.
+    ///
+    /// This is a hint, and does not wait for the device. The cost is one call of the store for each run of
+    /// adjacent pages.
+    pub fn announce(&self, announced: &mut Announced, pages: &[PageId], now: usize) {
+        let begin = pages.iter().position(|&page| Some(page) == announced.last).map_or(0, |last| last + 1);
+        let mut new = pages[begin..].to_vec();
+        *announced = Announced { last: pages.last().copied(), unread: pages.len().saturating_sub(now) };
+        new.retain(|&page| page.0 < MAX_PAGE_ID && !self.is_resident(page));
+        new.sort_unstable();
+        let runs: Vec<&[PageId]> = new.chunk_by(|&page, &next| is_one_run(page, next)).collect();
+        if runs.len() == 1 && pages.len() <= now {
+            return; // The read itself follows at once.
+        }
+        for run in runs {
+            self.store.will_read(run[0], (run[run.len() - 1].0 - run[0].0 + 1) as usize);
+        }
     }
 
     /// Returns `true` if the pool has the content of the page. Pins nothing and counts no use. The answer may
@@ -204,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_goes_across_resident_pages_and_further_runs_are_announced_before_the_first_read() {
+    fn a_read_goes_across_resident_pages() {
         let store = Arc::new(Noting(MemStore::new(PAGE), Mutex::new(Vec::new())));
         let options = PoolOptions { page_size: PAGE, capacity_bytes: 8000 * PAGE, ..PoolOptions::default() };
         let pool = BufferPool::new(options, Arc::clone(&store) as _, Arc::new(NoLog)).unwrap();
@@ -213,13 +258,31 @@ mod tests {
         (0..60).filter(|id| !absent.contains(id)).for_each(|id| drop(pool.fix(PageId(id)).unwrap()));
         assert_eq!((pool.read_ahead(PageId(0), 60), pool.read_ahead_pages()), (6, 20));
         let calls = std::mem::take(&mut *store.1.lock());
-        let announced = [Call::WillRead(30, 2), Call::WillRead(50, 1)];
-        let read = [Call::ReadAcross(1, 12), Call::ReadAcross(30, 2), Call::ReadAcross(50, 1)];
-        assert_eq!(calls, [&announced[..], &read[..]].concat());
+        assert_eq!(calls, [Call::ReadAcross(1, 12), Call::ReadAcross(30, 2), Call::ReadAcross(50, 1)]);
         let reads = store.0.reads();
         assert!(absent.into_iter().all(|id| pool.fix(PageId(id)).unwrap().page_id() == PageId(id)));
         assert_eq!(store.0.reads(), reads, "all are resident");
         assert_eq!(pool.read_ahead(PageId(100), 100), 20, "no more than one call brings in");
+    }
+
+    #[test]
+    fn pages_are_announced_once_by_runs_and_further_ones_when_half_of_them_are_read() {
+        let store = Arc::new(Noting(MemStore::new(PAGE), Mutex::new(Vec::new())));
+        let options = PoolOptions { page_size: PAGE, capacity_bytes: 100 * PAGE, ..PoolOptions::default() };
+        let pool = BufferPool::new(options, Arc::clone(&store) as _, Arc::new(NoLog)).unwrap();
+        let mut announced = Announced::default();
+        let calls = |pages: &[u64], announced: &mut Announced| {
+            let pages: Vec<PageId> = pages.iter().copied().map(PageId).collect();
+            pool.announce(announced, &pages, 1);
+            std::mem::take(&mut *store.1.lock())
+        };
+        assert!(announced.reads(1, 4), "nothing is announced yet");
+        let first = calls(&[70, 5, 9, 71, 8], &mut announced);
+        assert_eq!(first, [Call::WillRead(5, 5), Call::WillRead(70, 2)]);
+        assert_eq!([1, 1, 1].map(|pages| announced.reads(pages, 4)), [false, true, true]);
+        let next = calls(&[71, 8, 20, MAX_PAGE_ID, 4], &mut announced);
+        assert_eq!(next, [Call::WillRead(4, 1), Call::WillRead(20, 1)]);
+        assert_eq!(calls(&[20, MAX_PAGE_ID, 4], &mut announced), [], "all are announced");
     }
 
     #[test]

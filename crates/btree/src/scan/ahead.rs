@@ -3,25 +3,30 @@
 //! 1. The parent of the absent leaf has the page ids of the leaf's siblings. Take the absent siblings from
 //!    the leaf on in the scan's direction, up to the end of the range. Resident siblings between them are
 //!    skipped: the pool reads across them, so a partly resident table does not make the reads small.
-//! 2. The number of leaves doubles with each miss. The first miss reads only its own leaf; later misses read
-//!    as many leaves as the pool reads at once ([`BufferPool::read_ahead_pages`]). So a short scan reads no
-//!    unnecessary page, and a long scan makes fewer reads.
-//! 3. Validate the parent, and drop the siblings if it has changed. The pool reads siblings with adjacent
+//! 2. A miss requests one leaf more than all misses before it have read in, so the number doubles. The first
+//!    miss reads only its own leaf; later misses read as many leaves as the pool reads at once
+//!    ([`BufferPool::read_ahead_pages`]). So a short scan reads no unnecessary page, and a long scan makes
+//!    fewer reads.
+//! 3. The requested leaves, at most [`MOST_ANNOUNCED`] beyond those that are read in, are announced to the
+//!    store. So the device reads ahead although a small pool has few frames for it.
+//! 4. Validate the parent, and drop the siblings if it has changed. The pool reads siblings with adjacent
 //!    page ids by one call.
 //!
 //! Read-ahead ends at the parent's last child: the next parent's first leaf is the next miss. A page that is
 //! no longer a leaf of the tree when it is read does no harm: no scan visits it.
 
 use azekura_base::PageId;
-use azekura_buffer::{BufferPool, OptimisticPage};
+use azekura_buffer::{Announced, BufferPool, MOST_ANNOUNCED, OptimisticPage};
 
 use crate::descent::Seek;
 use crate::node::Node;
 
-/// The number of misses that decides the size of a scan's next read-ahead.
+/// The state that decides the size of a scan's next read-ahead.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ahead {
-    misses: u32,
+    /// Number of leaves that the misses of the scan have read in.
+    leaves: usize,
+    announced: Announced,
 }
 
 impl Ahead {
@@ -34,18 +39,29 @@ impl Ahead {
         seek: Seek<'_>,
         range: (bool, &[u8], Option<&[u8]>),
     ) {
-        let most = pool.read_ahead_pages().min(1 << self.misses.min(16));
-        self.misses += 1;
-        if most < 2 {
+        let requested = self.leaves + 1;
+        let most_read = pool.read_ahead_pages().min(requested);
+        let most_announced = (requested - most_read).min(MOST_ANNOUNCED);
+        self.leaves += most_read;
+        let announces = self.announced.reads(most_read, most_announced);
+        if requested < 2 || most_read < 2 && !announces {
             return;
         }
         let node = Node::new(parent.words());
         if node.level() != Some(1) {
             return;
         }
-        let near = siblings(node, seek, pool.read_ahead_looks(), range).into_iter();
+        let most = if announces { most_read + most_announced } else { most_read };
+        let near = siblings(node, seek, pool.read_ahead_looks().max(most), range).into_iter();
         let mut leaves: Vec<PageId> = near.filter(|&leaf| !pool.is_resident(leaf)).take(most).collect();
-        if parent.is_valid() {
+        if !parent.is_valid() {
+            return;
+        }
+        if announces {
+            pool.announce(&mut self.announced, &leaves, most_read);
+        }
+        leaves.truncate(most_read);
+        if most_read > 1 {
             // Sorted by page id, so that adjacent leaves are read together.
             leaves.sort_unstable();
             pool.read_ahead_of(leaves);

@@ -1,7 +1,7 @@
 //! The walk over one tree, in key order, concurrent with writers (CHECK-1).
 
 use azekura_base::{Lsn, PageId};
-use azekura_buffer::SharedGuard;
+use azekura_buffer::{Announced, MOST_ANNOUNCED, SharedGuard};
 
 use super::{Check, TreeReport};
 use crate::error::TreeError;
@@ -82,7 +82,7 @@ impl Check<'_> {
                 Err(error) => self.sort(root.page_id, error.into())?,
             }
         }
-        let mut leaves_ahead = 0;
+        let (mut leaves_ahead, mut announced) = (0, Announced::default());
         while let Some(frame) = walk.path.last_mut() {
             if frame.next == frame.children.len() {
                 walk.path.pop();
@@ -91,7 +91,7 @@ impl Check<'_> {
             }
             if frame.level == 1 {
                 if leaves_ahead == 0 {
-                    leaves_ahead = read_leaves_ahead(self, frame);
+                    leaves_ahead = read_leaves_ahead(self, frame, &mut announced);
                 }
                 leaves_ahead -= 1;
             }
@@ -310,12 +310,16 @@ fn root_of(tree: Tree) -> Place {
 }
 
 /// Reads ahead the next leaf together with the leaves that are visited after it. Returns their number, at
-/// least 1.
-fn read_leaves_ahead(check: &Check<'_>, frame: &Frame) -> usize {
+/// least 1. Announces later leaves.
+fn read_leaves_ahead(check: &Check<'_>, frame: &Frame, announced: &mut Announced) -> usize {
     let pool = check.env.pool();
-    let next = frame.children[frame.next..].iter().map(|&(page_id, _)| page_id);
-    let mut leaves: Vec<PageId> = next.take(pool.read_ahead_pages().max(1)).collect();
-    let count = leaves.len();
+    let count = pool.read_ahead_pages().min(frame.children.len() - frame.next);
+    let mut leaves: Vec<PageId> = frame.children[frame.next..].iter().map(|&(page_id, _)| page_id).collect();
+    if announced.reads(count, MOST_ANNOUNCED) {
+        leaves.truncate(count + MOST_ANNOUNCED);
+        pool.announce(announced, &leaves, count);
+    }
+    leaves.truncate(count);
     leaves.sort_unstable();
     leaves.dedup(); // A damaged parent may refer to a page twice.
     pool.read_ahead_of(leaves);

@@ -1,9 +1,11 @@
 //! A cold scan reads the next leaves together with a missing leaf, by few reads. A short scan reads no
-//! unnecessary page. Counted at the page store, with one thread.
+//! unnecessary page. With few frames it announces later leaves to the store. Counted at the page store, with
+//! one thread.
 
+use std::collections::{HashMap, HashSet};
 use std::ops::Bound::{Excluded, Included, Unbounded};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::common::{MemLog, World};
 use azekura_base::{PageBuf, PageId, PageWords};
@@ -21,6 +23,41 @@ struct Counting {
     store: MemStore,
     reads: AtomicU64,
     pages: AtomicU64,
+    announced: Mutex<Announcements>,
+}
+
+/// The pages that were announced, and those that were read.
+#[derive(Debug, Default)]
+struct Announcements {
+    /// Announced pages, with the number of announcements.
+    pages: HashMap<u64, usize>,
+    calls: usize,
+    read: HashSet<u64>,
+    read_unannounced: u64,
+    /// Largest number of announced pages that were not read yet.
+    most_ahead: usize,
+}
+
+impl Announcements {
+    fn reads(&mut self, page: u64) {
+        if self.read.insert(page) && !self.pages.contains_key(&page) {
+            self.read_unannounced += 1;
+        }
+    }
+
+    fn announces(&mut self, first: u64, pages: usize) {
+        self.calls += 1;
+        (first..).take(pages).for_each(|page| *self.pages.entry(page).or_default() += 1);
+        let ahead = self.pages.keys().filter(|page| !self.read.contains(page)).count();
+        self.most_ahead = self.most_ahead.max(ahead);
+    }
+}
+
+impl Counting {
+    /// Returns the announcements since the last call.
+    fn take_announcements(&self) -> Announcements {
+        std::mem::take(&mut self.announced.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl PageStore for Counting {
@@ -30,6 +67,9 @@ impl PageStore for Counting {
     fn read_pages(&self, first: PageId, page_size: usize, out: &mut [u8]) -> Result<(), StoreError> {
         self.reads.fetch_add(1, SeqCst);
         self.pages.fetch_add((out.len() / page_size) as u64, SeqCst);
+        let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
+        (first.0..).take(out.len() / page_size).for_each(|page| announced.reads(page));
+        drop(announced);
         self.store.read_pages(first, page_size, out)
     }
     /// Reads pages by one read of the device, as [`PageFile`](azekura_buffer::page_file::PageFile) does.
@@ -37,6 +77,9 @@ impl PageStore for Counting {
         self.reads.fetch_add(1, SeqCst);
         self.pages.fetch_add(out.len() as u64, SeqCst);
         self.store.read_across(first, out)
+    }
+    fn will_read(&self, first: PageId, pages: usize) {
+        self.announced.lock().unwrap_or_else(PoisonError::into_inner).announces(first.0, pages);
     }
     fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
         self.store.write_pages(batch)
@@ -68,7 +111,12 @@ fn key(n: u32) -> Vec<u8> {
 
 impl Cold {
     fn new() -> Self {
-        let store = Arc::new(Counting { store: MemStore::new(PAGE), reads: 0.into(), pages: 0.into() });
+        let store = Arc::new(Counting {
+            store: MemStore::new(PAGE),
+            reads: 0.into(),
+            pages: 0.into(),
+            announced: Mutex::default(),
+        });
         let log = Arc::new(MemLog::default());
         let world = world(&store, &log, FRAMES);
         let tree = world.env.format(crate::common::log_buffer()).expect("formats");
@@ -177,6 +225,61 @@ fn a_check_reads_many_leaves_at_a_time_and_each_once() {
     let (reads, pages) = (reads - before[0], pages - before[1]);
     assert!(pages < cold.leaves + 40, "{pages} pages of {} leaves", cold.leaves);
     assert!(reads < cold.leaves / 6, "{reads} reads for {} leaves", cold.leaves);
+}
+
+/// With these few frames the pool reads one page at a time, and so many pages fit in no pool's read-ahead.
+#[test]
+fn scans_and_checks_with_few_frames_announce_each_later_leaf_once() {
+    const FEW_FRAMES: usize = 400;
+    let cold = Cold::new();
+    let sound = |announced: Announcements, how: &str| {
+        let found = format!(
+            "{} unannounced, {} ahead, {} calls: {how}",
+            announced.read_unannounced, announced.most_ahead, announced.calls
+        );
+        // Few leaves at the beginning, and the first leaf of each parent, are read without an announcement.
+        assert!(announced.read_unannounced < cold.leaves / 10, "{found}");
+        assert!(announced.most_ahead > 150 && announced.most_ahead <= 256 + 8, "{found}");
+        assert!((announced.calls as u64) < cold.leaves / 10, "{found}");
+        let again = announced.pages.values().filter(|&&times| times > 1).count() as u64;
+        assert!(again < cold.leaves / 20, "{again} pages were announced again: {how}");
+    };
+    for is_ascending in [true, false] {
+        let world = cold.world(FEW_FRAMES);
+        assert_eq!(world.env.pool().read_ahead_pages(), 1);
+        drop(cold.store.take_announcements());
+        let whole = Scan::new(cold.tree, Unbounded, Unbounded);
+        let (keys, _, pages) = cold.scan(&world, whole, is_ascending, usize::MAX);
+        assert_eq!(keys.len() as u32, ROWS);
+        assert!(pages < cold.leaves + 40, "{pages} pages of {} leaves", cold.leaves);
+        sound(cold.store.take_announcements(), if is_ascending { "forward" } else { "backward" });
+    }
+    let world = cold.world(FEW_FRAMES);
+    drop(cold.store.take_announcements());
+    world.assert_sound(&[cold.tree], &[]);
+    sound(cold.store.take_announcements(), "check");
+}
+
+#[test]
+fn a_scan_announces_no_more_leaves_than_it_has_read_and_none_beyond_its_range() {
+    let cold = Cold::new();
+    for is_ascending in [true, false] {
+        let (low, high) = (ROWS / 2, ROWS / 2 + 400);
+        let bounded = Scan::new(cold.tree, Included(&key(low)), Excluded(&key(high)));
+        drop(cold.store.take_announcements());
+        let (keys, ..) = cold.scan(&cold.world(400), bounded, is_ascending, usize::MAX);
+        assert_eq!(keys.len(), 400);
+        let announced = cold.store.take_announcements();
+        let beyond = announced.pages.keys().filter(|page| !announced.read.contains(page)).count();
+        assert!(!announced.pages.is_empty());
+        assert!(beyond <= 8, "{beyond} announced pages were not read");
+
+        let open = Scan::new(cold.tree, Included(&key(low)), Excluded(&key(ROWS)));
+        let (_, _, pages) = cold.scan(&cold.world(400), open, is_ascending, 100);
+        let announced = cold.store.take_announcements();
+        let ahead = announced.pages.keys().filter(|page| !announced.read.contains(page)).count() as u64;
+        assert!(ahead <= pages, "{ahead} pages ahead of {pages}");
+    }
 }
 
 #[test]
