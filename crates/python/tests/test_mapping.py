@@ -139,6 +139,51 @@ def test_dbm_empties_no_store_that_is_in_use(tmp_path):
         assert db.keys() == []
 
 
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ 0x82F63B78 * (crc & 1)
+    return crc ^ 0xFFFFFFFF
+
+
+def of_format_version(control, version):
+    """Returns the bytes of CONTROL with a slot of another format version and no content."""
+    head = b"AZEKURA\x01" + version.to_bytes(4, "little") + bytes(4)
+    slot = head + crc32c(head).to_bytes(4, "little") + bytes(4)
+    return slot + control[len(slot) :]
+
+
+def test_dbm_replaces_only_a_damaged_store(tmp_path):
+    def files(path):
+        return {found: found.read_bytes() for found in sorted(path.rglob("*")) if found.is_file()}
+
+    def refuses(path, match):
+        before = files(path)
+        with pytest.raises(azekura.dbm.error, match=match):
+            azekura.dbm.open(path, "n")
+        assert files(path) == before
+
+    key = bytes(range(32))
+    with azekura.open(tmp_path / "encrypted", encryption_key=key) as db:
+        db.table("dbm")[b"a"] = b"1"
+    refuses(tmp_path / "encrypted", "is encrypted")
+    with azekura.open(tmp_path / "encrypted", encryption_key=key) as db:
+        assert db.table("dbm")[b"a"] == b"1"
+
+    with azekura.dbm.open(tmp_path / "restored", "c") as db:
+        db["a"] = "1"
+    (tmp_path / "restored" / "RESTORING").write_bytes(bytes(8))
+    refuses(tmp_path / "restored", "did not finish")
+
+    with azekura.dbm.open(tmp_path / "later", "c") as db:
+        db["a"] = "1"
+    control = tmp_path / "later" / "CONTROL"
+    control.write_bytes(of_format_version(control.read_bytes(), 4000))
+    refuses(tmp_path / "later", "format version 4000")
+
+
 def test_dbm_removes_no_file_beside_a_damaged_store(tmp_path):
     path = tmp_path / "d"
     with azekura.dbm.open(path, "c") as db:

@@ -167,11 +167,12 @@ class _Rows(collections.abc.MutableMapping):
 
 
 def _emptied(path):
-    """Opens the store at `path` and removes its tables in one transaction. Returns None if the content of the
-    store prevents the opening. A store that is in use raises an error and stays as it is."""
+    """Opens the store at `path` and removes its tables in one transaction. Returns None if the store is
+    damaged. A store that cannot be opened for another reason raises an error and stays as it is: it is in
+    use, encrypted, of another format version, or the result of an unfinished restore."""
     try:
         db = azekura.open(path, create=False)
-    except (azekura.Corrupt, azekura.Invalid):
+    except azekura.Corrupt:
         return None
     names = db.table_names()
     db.transact(lambda tx: [tx.drop_table(name) for name in names])
@@ -179,7 +180,7 @@ def _emptied(path):
 
 
 def _remove(path):
-    """Removes the files of a store that cannot be opened. A directory with other files stays as it is."""
+    """Removes the files of a damaged store. A directory with other files stays as it is."""
     others = sorted(set(os.listdir(path)).difference(_FILES))
     if others:
         raise error(f"{path} has a damaged store and other files ({others[0]!r}); remove the store's files")
@@ -194,8 +195,8 @@ def _remove(path):
 @_raises_error
 def open(file, flag="r", mode=0o666):
     """Opens the database in directory `file`. `flag` is "r" for reading, "w" for reading and writing, "c" to
-    create it if needed, or "n" to begin with an empty one. `mode` is ignored: only the owner of the store's
-    files can access them."""
+    create it if needed, or "n" to begin with an empty one, which replaces a damaged store. `mode` is ignored:
+    only the owner of the store's files can access them."""
     if flag[:1] not in ("r", "w", "c", "n"):
         raise ValueError('flag is "r", "w", "c" or "n"')
     path = os.fsdecode(file)
