@@ -189,6 +189,10 @@ impl Fs for CountingFs {
     fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
         self.inner.absolute(path)
     }
+
+    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+        self.inner.canonical(path)
+    }
 }
 
 #[derive(Debug)]

@@ -181,6 +181,16 @@ pub trait Fs: Send + Sync + Debug {
         Ok(path.to_path_buf())
     }
 
+    /// Returns the absolute path, without symbolic links, of a file or directory. On a file system without
+    /// symbolic links, returns the path itself, also if nothing has this name.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `NotADirectory`, or an error of the lookup.
+    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+        Ok(path.to_path_buf())
+    }
+
     /// Returns a file system that keeps `dir` open, and finds it and all paths below it by this handle: also
     /// after `dir` was renamed, or another directory has its name. Returns `None` (the default) if this
     /// file system finds directories by their names only.

@@ -159,6 +159,10 @@ impl Fs for OsFs {
         std::path::absolute(path)
     }
 
+    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+        std::fs::canonicalize(path)
+    }
+
     fn within(&self, dir: &Path) -> io::Result<Option<Arc<dyn Fs>>> {
         Ok(Some(Arc::new(Within::new(*self, dir)?)))
     }

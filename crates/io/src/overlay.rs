@@ -159,6 +159,10 @@ impl Fs for OverlayFs {
     fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
         self.below.absolute(path)
     }
+
+    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+        self.below.canonical(path)
+    }
 }
 
 /// A file and its changes.

@@ -14,7 +14,7 @@ use super::end::End;
 use super::format::{LogReader, file_names};
 use super::{Archive, ArchiveKey, LogFile, State};
 use crate::Error;
-use crate::control::CONTROL_NAME;
+use crate::location::refuse_inside_store;
 use crate::timeline::Timeline;
 
 /// Name of the file in a store that has the path of its archive (ARCHIVE-7).
@@ -94,11 +94,8 @@ impl Archive {
         key: Option<ArchiveKey>,
     ) -> Result<(Self, Option<Box<dyn FileLock>>), Error> {
         let is_new = store.is_new_archive(&*fs, dir)?;
-        if is_new && fs.exists(&dir.join(CONTROL_NAME)) && file_names(&*fs, dir)?.is_empty() {
-            return Err(Error::Invalid(format!(
-                "{} is the directory of a store; name another directory for the archive",
-                dir.display()
-            )));
+        if is_new {
+            refuse_inside_store(&*fs, dir, "archive")?;
         }
         create_dir_all_durable(&*fs, dir).map_err(|e| Error::io("create", dir, e))?;
         let lock = lock(&*fs, dir)?;

@@ -51,11 +51,10 @@ use self::rows::Rows;
 pub(crate) use self::source::Sequential;
 use self::source::Source;
 pub(crate) use self::unfinished::{RESTORING_NAME, refuse_unfinished};
-use crate::control::CONTROL_NAME;
 use crate::database::Shared;
 use crate::encryption::KeySource;
 use crate::interrupt::check_interrupt;
-use crate::location::refuse_empty;
+use crate::location::{refuse_empty, refuse_inside_store};
 use crate::{CommitTime, Database, Error, Snapshot, TableInfo};
 
 /// Name of the backup's file in its directory.
@@ -239,8 +238,8 @@ impl<'a> Backup<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`]: the directory holds a backup or a store, another backup writes to it, or the rate
-    /// is 0. [`Error::SnapshotTooOld`]: writers replaced more than
+    /// [`Error::Invalid`]: the directory holds a backup, another backup writes to it, it is the directory of
+    /// a store or inside one, or the rate is 0. [`Error::SnapshotTooOld`]: writers replaced more than
     /// [`Builder::version_bytes`](crate::Builder::version_bytes) while the backup ran. [`Error::Io`]: a file
     /// cannot be written. Errors of reading pages.
     pub fn to_directory(self, path: impl AsRef<Path>) -> Result<BackupReport, Error> {
@@ -254,9 +253,7 @@ impl<'a> Backup<'a> {
         if has_file(&complete)? {
             return refuse(is_taken);
         }
-        if has_file(&path.join(CONTROL_NAME))? {
-            return refuse("is the directory of a store; name another directory for the backup");
-        }
+        refuse_inside_store(&*fs, path, "backup")?;
         create_dir_all_durable(&*fs, path).map_err(|e| Error::io("create", path, e))?;
         // Two backups that write the same file would both report success for a damaged backup.
         let held = fs.lock_exclusive(&unfinished).map_err(|e| Error::io("lock", &unfinished, e))?;

@@ -16,7 +16,7 @@ use azekura_io::{FileLock, Fs, OpenOptions, create_dir_all_durable, file_exists}
 use azekura_wal::is_segment;
 
 use crate::control::{CONTROL_NAME, ControlFile, NEW_CONTROL_NAME};
-use crate::location::refuse_empty;
+use crate::location::refuse_inside_store;
 use crate::restart::{LOCK_NAME, WAL_DIR};
 use crate::{Builder, Error};
 
@@ -62,7 +62,7 @@ pub(super) struct Begun {
 /// Prepares a directory for a restore or a compaction: a new or empty one, or that of an unfinished restore
 /// or compaction, from which it removes the files (RESTORE-2).
 pub(super) fn begin(fs: &dyn Fs, to: &Path) -> Result<Begun, Error> {
-    refuse_empty(to, "new store")?;
+    refuse_inside_store(fs, to, "new store")?;
     create_dir_all_durable(fs, to).map_err(|e| Error::io("create", to, e))?;
     let names = fs.list_dir(to).map_err(|e| Error::io("list", to, e))?;
     let (marker, is_marked) = (to.join(RESTORING_NAME), names.iter().any(|name| name == RESTORING_NAME));

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -117,6 +117,43 @@ fn an_empty_path_is_refused_with_its_name() {
     refused(Restore::new().from_directory(at("monday"), "").map(drop), "new store");
     refused(Restore::new().archive("").from_directory(at("monday"), at("new")).map(drop), "archive");
     assert!(!at("new").exists());
+}
+
+#[test]
+fn the_directory_of_a_store_takes_no_copy_or_archive() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let db = open(at("store").to_str().unwrap());
+    fill(&db, 0);
+    db.backup().to_directory(at("monday")).unwrap();
+    symlink(at("store"), at("link")).unwrap();
+    std::fs::create_dir(at("store/sub")).unwrap();
+    symlink(at("store/sub"), at("deep")).unwrap();
+    let is_created =
+        || at("store/a").exists() || std::fs::read_dir(at("store/sub")).unwrap().next().is_some();
+    for to in ["store", "store/a", "store/sub/a/b", "link", "link/a", "deep", "deep/a", "none/../store/a"] {
+        let refused = |done: Result<(), Error>, what: &str| match done {
+            Err(Error::Invalid(reason)) => {
+                let store = std::fs::canonicalize(at("store")).unwrap();
+                let (to, store) = (at(to), store.display());
+                let expected = format!("in the directory of the store {store}; name a directory outside it");
+                assert_eq!(reason, format!("{} is {expected} for the {what}", to.display()));
+            }
+            other => panic!("{what} in {to}: {other:?}"),
+        };
+        if to.starts_with("none") {
+            std::fs::create_dir(at("none")).unwrap();
+        }
+        refused(db.backup().to_directory(at(to)).map(drop), "backup");
+        refused(db.compact_into(at(to)).map(drop), "new store");
+        refused(Restore::new().from_directory(at("monday"), at(to)).map(drop), "new store");
+        refused(Database::builder().archive(at(to)).open(at("other")).map(drop), "archive");
+        assert!(!is_created(), "nothing was created for {to}");
+    }
+    db.backup().to_directory(at("store-backup")).unwrap();
+    db.close().unwrap();
+    let own = Database::builder().archive(at("link/archive")).open(at("store"));
+    assert!(matches!(own, Err(Error::Invalid(_))), "{own:?}");
 }
 
 /// Returns the modes of the directory and of all directories and files below it: first those of directories,

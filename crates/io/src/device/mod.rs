@@ -253,6 +253,10 @@ impl Fs for DeviceFs {
     fn absolute(&self, path: &Path) -> io::Result<PathBuf> {
         self.below.absolute(path)
     }
+
+    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+        self.below.canonical(path)
+    }
 }
 
 /// A file on a modeled device.

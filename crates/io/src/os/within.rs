@@ -119,6 +119,10 @@ impl Fs for Within {
         self.os.absolute(path)
     }
 
+    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+        self.os.canonical(path)
+    }
+
     fn within(&self, dir: &Path) -> io::Result<Option<Arc<dyn Fs>>> {
         self.os.within(dir)
     }
