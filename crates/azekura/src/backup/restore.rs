@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::io::{BufReader, Read};
+use std::ops::ControlFlow::Continue;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura_base::checksum::crc32c_append;
+use azekura_base::varint::{put_bytes, put_u64};
 use azekura_base::{Lsn, TreeId};
 use azekura_io::{Fs, OsFs};
 
@@ -13,7 +15,7 @@ use super::format::{BLOCK_BYTES, Header};
 use super::rows::Rows;
 use super::source::{Source, open_directory};
 use super::unfinished::{begin, finish, free_space};
-use super::{BackupProgress, BackupReport, Callback, STREAM, put_row, report, verify};
+use super::{BackupProgress, BackupReport, Callback, STREAM, report, verify};
 use crate::archive::{self, Replay};
 use crate::encryption::KeySource;
 use crate::interrupt::check_interrupt;
@@ -386,7 +388,7 @@ fn check(db: &Database) -> Result<(), Error> {
     Ok(())
 }
 
-/// Compares a store with the tables that were loaded.
+/// Compares a store with the tables that were loaded. Large values are read page by page.
 fn compare(db: &Database, sums: &[Sum]) -> Result<(), Error> {
     let corrupt = |reason| Error::Corrupt { path: db.path().to_path_buf(), offset: 0, reason };
     let snapshot = db.snapshot()?;
@@ -394,14 +396,20 @@ fn compare(db: &Database, sums: &[Sum]) -> Result<(), Error> {
         return Err(corrupt("the restored store has other tables than the backup".into()));
     }
     for Sum { table, rows: count, digest, .. } in sums {
-        let (mut rows, mut crc, mut bytes) = (0, 0, Vec::new());
-        for row in snapshot.table(&TableDefinition::raw(&table.name))?.iter() {
-            let (key, value) = row?;
-            bytes.clear();
-            put_row(&mut bytes, &key, &value);
-            crc = crc32c_append(crc, &bytes);
+        let (mut rows, mut crc, mut head) = (0, 0, Vec::new());
+        snapshot.table(&TableDefinition::raw(&table.name))?.for_each(.., |row| {
+            let value = row.value_ref();
+            head.clear();
+            put_bytes(&mut head, row.key_bytes());
+            put_u64(&mut head, value.len());
+            crc = crc32c_append(crc, &head);
             rows += 1;
-        }
+            value.for_each_piece(|piece| {
+                crc = crc32c_append(crc, piece);
+                Ok(Continue(()))
+            })?;
+            Ok(Continue(()))
+        })?;
         if (rows, crc) != (*count, *digest) {
             let reason = format!("table {:?} of the restored store differs from the backup", table.name);
             return Err(corrupt(reason));

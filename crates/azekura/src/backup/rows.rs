@@ -18,7 +18,7 @@ use azekura_base::checksum::crc32c_append;
 use azekura_base::varint::{put_bytes, put_u64, take_bytes};
 use azekura_base::{Cipher, TreeId};
 
-use super::format::{Block, Header, Kept, Reader};
+use super::format::{BLOCK_BYTES, Block, Header, Kept, Reader};
 use crate::encryption::KeySource;
 use crate::{Error, TableInfo};
 
@@ -182,6 +182,7 @@ impl<'r> Level<'r> {
         if self.at < self.block.len() {
             return self.take_own().map(|()| true);
         }
+        self.block = Vec::new(); // freed first, because a block with a large value has its size
         let block = self.reader.block()?;
         if self.is_in_table {
             self.read_in_table(block, base)?
@@ -208,6 +209,7 @@ impl<'r> Level<'r> {
             Block::TableEnd { rows, digest } if self.own == (Sum { rows, digest }) => {
                 self.own_rows += rows;
                 self.is_in_table = false;
+                self.value = Vec::new(); // may have the size of a large value
                 self.waiting = Some(Waiting::Event(Event::TableEnd));
             }
             _ => return Err(self.corrupt("the row count or digest of a table differs from its end block")),
@@ -247,10 +249,18 @@ impl<'r> Level<'r> {
         let Some((key, value)) = row else { return Err(self.corrupt("a row cannot be decoded")) };
         self.key.clear();
         self.key.extend_from_slice(key);
-        self.value.clear();
-        self.value.extend_from_slice(value);
         self.own.add(&[&before[..taken]]);
-        self.at += taken;
+        let (len, is_last) = (value.len(), taken == before.len());
+        if is_last && len >= BLOCK_BYTES {
+            // A large value, which is the last one of its block, gets the memory of the block.
+            self.value = std::mem::take(&mut self.block);
+            self.value.drain(..self.value.len() - len);
+            self.at = 0;
+        } else {
+            self.value.clear();
+            self.value.extend_from_slice(value);
+            self.at += taken;
+        }
         Ok(())
     }
 }
