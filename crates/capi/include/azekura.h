@@ -134,7 +134,7 @@ typedef struct azk_slice {
   /*
    Number of bytes.
    */
-  uintptr_t len;
+  size_t len;
 } azk_slice;
 
 /*
@@ -462,7 +462,7 @@ enum azk_status azk_open_in_memory(const char *options, struct azk_db **db, stru
 
  CAPI-1 and CAPI-2 hold.
  */
-enum azk_status azk_max_key_bytes(struct azk_db *db, uintptr_t *bytes, struct azk_error **error);
+enum azk_status azk_max_key_bytes(struct azk_db *db, size_t *bytes, struct azk_error **error);
 
 /*
  Returns counters and sizes of an open store.
@@ -1058,8 +1058,8 @@ enum azk_status azk_read_at(struct azk_tx *tx,
                             struct azk_slice key,
                             uint64_t offset,
                             uint8_t *to,
-                            uintptr_t len,
-                            uintptr_t *copied,
+                            size_t len,
+                            size_t *copied,
                             uint64_t *size,
                             int *found,
                             struct azk_error **error);
@@ -1076,8 +1076,8 @@ enum azk_status azk_snapshot_read_at(struct azk_snapshot *snapshot,
                                      struct azk_slice key,
                                      uint64_t offset,
                                      uint8_t *to,
-                                     uintptr_t len,
-                                     uintptr_t *copied,
+                                     size_t len,
+                                     size_t *copied,
                                      uint64_t *size,
                                      int *found,
                                      struct azk_error **error);
