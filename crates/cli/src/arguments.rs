@@ -26,7 +26,8 @@ pub(crate) struct Arguments {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 success; 1 not found, check failed or refused; 2 wrong usage.
+Exit codes: 0 success; 1 not found, a failed check or an error; 2 wrong usage.
+`far` and `trace record` end with the exit code of the program that they run.
 Data goes to stdout, errors and progress to stderr.
 `azekura COMMAND --help` shows examples.";
 

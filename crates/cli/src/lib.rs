@@ -27,8 +27,8 @@
 //! | `show` | numbers in readable form |
 //! | `time` | times on the command line |
 //!
-//! Data is written to stdout, errors and progress to stderr. Exit codes: 0 success; 1 not found, check failed
-//! or an error; 2 wrong usage.
+//! Data is written to stdout, errors and progress to stderr. Exit codes: 0 success; 1 not found, a failed
+//! check or an error; 2 wrong usage. A command that runs a program ends with its exit code.
 
 #![forbid(unsafe_code)]
 
