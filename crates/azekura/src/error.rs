@@ -13,7 +13,7 @@ use crate::catalog::TableTypes;
 use crate::key::DecodeError;
 use crate::value::EncodeError;
 pub(crate) use reason::{full_message, is_space_missing};
-use reason::{its_key, named, of_file, usual_remedy, why_full};
+use reason::{in_use, its_key, named, of_file, times, usual_remedy, why_full};
 
 /// The caller's reaction to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,7 +41,9 @@ pub enum ErrorKind {
 
 /// The reason that an operation on a store failed; its [`kind`](Self::kind) states what the caller can do.
 ///
-/// The message of an error does not repeat its `source`; [`full_message`](Self::full_message) has both.
+/// The message of an error does not repeat its `source`; [`full_message`](Self::full_message) has both. A
+/// message names a setting by its name alone, such as `archive`, which is the same in each language, and by
+/// the option of the command, such as `--archive`.
 ///
 /// # Examples
 ///
@@ -71,7 +73,11 @@ pub enum Error {
         cycle: Vec<TxnId>,
     },
     /// A lock was not granted within the configured time; the transaction has been rolled back. Run it again.
-    #[error("transaction {txn} waited {waited_ms} ms for a lock held by {}; run it again", named(holders))]
+    #[error(
+        "transaction {txn} waited {waited_ms} ms for a lock held by {}; run it again, or raise \
+         `lock_timeout`",
+        named(holders)
+    )]
     LockTimeout {
         /// The transaction that waited.
         txn: TxnId,
@@ -84,8 +90,9 @@ pub enum Error {
     /// [`Builder::retry_limit`](crate::Builder::retry_limit): each run of its body was rolled back because of
     /// a conflict. `source` is the last conflict.
     #[error(
-        "the transaction was rolled back {attempts} times in {elapsed_ms} ms; \
-         do less in it, lock rows in one order, or raise the retry limit"
+        "the transaction was rolled back {} in {elapsed_ms} ms; do less in it, lock rows in one order, or \
+         raise the retry limit",
+        times(*attempts)
     )]
     RetriesExhausted {
         /// Number of runs.
@@ -191,8 +198,8 @@ pub enum Error {
     /// The store is open already. Another process, or this one, has it open for writing; or the store is open
     /// for reading and this call opens it for writing.
     #[error(
-        "{path} is open already: one process at a time may write, with one `Database::open` (clone the \
-         handle), or several read"
+        "{path} is open already: one process at a time may write, with one opening that all its threads \
+         share, or several processes may read"
     )]
     InUse {
         /// The store's directory.
@@ -203,7 +210,7 @@ pub enum Error {
     Closed,
     /// The store cannot be closed while transactions or snapshots are open, in any thread; it stays open, and
     /// nothing was changed.
-    #[error("the store is still in use: {transactions} transactions or snapshots are open; end them first")]
+    #[error("the store is still in use: {}; end what is open first", in_use(*transactions))]
     StillInUse {
         /// Number of open transactions and snapshots.
         transactions: usize,
@@ -345,7 +352,7 @@ pub enum Error {
     },
     /// The rows of a bulk load are not in strictly ascending order of their keys; nothing was changed.
     #[error("table {table:?}: row {row} of the load has a key that is not above the one before it: {}; \
-             sort the rows, or use `bulk_load_unsorted`", key.escape_ascii())]
+             sort the rows, or use the bulk load of unsorted rows", key.escape_ascii())]
     NotAscending {
         /// Name of the table.
         table: String,
@@ -390,7 +397,7 @@ pub enum Error {
     /// The store or backup is encrypted, and no key was given. Give its key (`Builder::encryption_key`, in a
     /// build with the feature `encryption`).
     #[error(
-        "{} is encrypted: give {} (`Builder::encryption_key` of the feature `encryption`, or `--key-file`)",
+        "{} is encrypted: give {} (`encryption_key`, or `--key-file`)",
         path.display(),
         its_key(id)
     )]

@@ -422,9 +422,8 @@ impl Database {
     /// names the file. [`Error::Log`]: the log cannot be written.
     pub fn archive_log(&self) -> Result<CommitTime, Error> {
         let shared = self.owners().enter()?;
-        shared
-            .archive_now(true)?
-            .ok_or_else(|| Error::Invalid("the store has no archive; open it with `Builder::archive`".into()))
+        let none = "the store has no archive; open it with `archive` (`--archive`)";
+        shared.archive_now(true)?.ok_or_else(|| Error::Invalid(none.into()))
     }
 }
 

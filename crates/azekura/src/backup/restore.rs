@@ -304,7 +304,7 @@ impl<'a> Restore<'a> {
         self.archive.as_deref().map_or(Ok(()), |dir| refuse_empty(dir, "archive"))?;
         if self.archive.is_none() {
             let is_there = self.to_time.is_none_or(|to| to.as_micros() == header.commit_time);
-            let advice = "name it (`Restore::archive`, `--archive`)";
+            let advice = "name it (`archive`, `--archive`)";
             let reason = || format!("a restore to a time needs the log archive of the store; {advice}");
             return if is_there { Ok(()) } else { refuse(reason()) };
         }
@@ -312,8 +312,8 @@ impl<'a> Restore<'a> {
         match header.commit_time {
             0 => refuse(format!(
                 "{source} has no commit time: it was made of a store that was opened without an archive \
-                 (`Builder::archive`, `--archive`), or of a durable snapshot; restore it without the \
-                 archive, or restore from another backup"
+                 (`archive`, `--archive`), or of a durable snapshot; restore it without the archive, or \
+                 restore from another backup"
             )),
             time if self.to_time.is_some_and(|to| to.as_micros() < time) => refuse(format!(
                 "{source} has commits up to {}: restore to a later time, or from an earlier backup",
@@ -330,7 +330,7 @@ fn add_bases<'r>(rows: &mut Rows<'r>, path: &Path, mut bases: Vec<(Rows<'r>, Pat
     while oldest.base_id != 0 {
         let Some(at) = bases.iter().position(|(base, _)| base.header().id == oldest.base_id) else {
             let reason =
-                "it is incremental; name the backup that it was made from, too (`Restore::base`, `--base`)";
+                "it is incremental; name the backup that it was made from, too, as its base (`--base`)";
             return Err(Error::NotABackup { path, reason: reason.into() });
         };
         let (mut base, base_path) = bases.swap_remove(at);

@@ -97,8 +97,8 @@ pub(super) fn open_directory(fs: &dyn Fs, path: &Path) -> Result<(Sequential, Pa
             let reason = if fs.exists(&path.join(UNFINISHED_NAME)) {
                 format!("its backup did not finish (it holds {UNFINISHED_NAME}); make the backup again")
             } else if error.kind() == io::ErrorKind::NotADirectory {
-                "it is a file, not a directory; read the backup in a file as a stream \
-                 (`Restore::from_reader`, `azekura restore - DB < FILE`)"
+                "it is a file, not a directory; read the backup in a file as a stream (`azekura restore - DB \
+                 < FILE`)"
                     .into()
             } else {
                 format!("there is no file {BACKUP_NAME} in it")

@@ -59,6 +59,20 @@ pub(super) fn named(transactions: &[TxnId]) -> String {
     }
 }
 
+/// Returns the number of open transactions and snapshots for a message.
+pub(super) fn in_use(open: usize) -> String {
+    if open == 1 {
+        "1 transaction or snapshot is open".into()
+    } else {
+        format!("{open} transactions or snapshots are open")
+    }
+}
+
+/// Returns a number of times for a message.
+pub(super) fn times(number: u32) -> String {
+    if number == 1 { "once".into() } else { format!("{number} times") }
+}
+
 /// Returns the name of an encryption key with this id for a message.
 pub(super) fn its_key(id: &str) -> String {
     if id.is_empty() { "its key".into() } else { format!("the key {id:?}") }
@@ -92,6 +106,10 @@ mod tests {
             |numbers: &[u64]| Error::LockTimeout { txn: TxnId(9), waited_ms: 5, holders: holders(numbers) };
         assert!(timeout(&[4]).to_string().contains("held by transaction 4;"));
         assert!(timeout(&[]).to_string().contains("held by transactions that have ended;"));
+        assert!(timeout(&[4]).to_string().contains("or raise `lock_timeout`"));
+        let in_use = |transactions| Error::StillInUse { transactions }.to_string();
+        assert!(in_use(1).contains("1 transaction or snapshot is open;"), "{}", in_use(1));
+        assert!(in_use(2).contains("2 transactions or snapshots are open;"), "{}", in_use(2));
     }
 
     #[test]
@@ -125,6 +143,28 @@ mod tests {
             "log-1 is damaged at byte 7: cut off; use an intact copy of the file, or restore a backup";
         assert_eq!(file("cut off"), usual);
         assert_eq!(file("cut off; copy it back"), "log-1 is damaged at byte 7: cut off; copy it back");
+    }
+
+    /// A message names no Rust function, because programs in other languages show it, too.
+    #[test]
+    fn messages_have_no_names_of_rust() {
+        let mut dirs = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+        while let Some(dir) = dirs.pop() {
+            for path in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+                if path.is_dir() {
+                    dirs.push(path);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap();
+                for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+                    let code = line.split(" // ").next().unwrap();
+                    let quoted = code.split('`').skip(1).step_by(2);
+                    let is_method = |name: &&str| name.starts_with(char::is_uppercase) && name.contains("::");
+                    let found = quoted.filter(is_method).collect::<Vec<_>>();
+                    assert!(found.is_empty(), "{}: {found:?}", path.display());
+                }
+            }
+        }
     }
 
     #[test]
