@@ -25,6 +25,7 @@
 
 mod compact;
 pub(crate) mod format;
+mod pace;
 mod restore;
 mod rows;
 mod source;
@@ -35,8 +36,7 @@ use std::fmt;
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use azekura_base::checksum::crc32c_append;
 use azekura_base::sync::random;
@@ -46,6 +46,7 @@ use azekura_io::{Fs, OpenOptions, OsFs, create_dir_all_durable, file_exists};
 
 pub use self::compact::{CompactReport, Compaction};
 use self::format::{BLOCK_BYTES, Block, Header, Kept, Writer};
+use self::pace::Pace;
 pub use self::restore::{Restore, RestoreReport};
 use self::rows::Rows;
 pub(crate) use self::source::Sequential;
@@ -53,7 +54,6 @@ use self::source::Source;
 pub(crate) use self::unfinished::{RESTORING_NAME, refuse_unfinished};
 use crate::database::Shared;
 use crate::encryption::KeySource;
-use crate::interrupt::check_interrupt;
 use crate::location::{refuse_empty, refuse_inside_store};
 use crate::{CommitTime, Database, Error, Snapshot, TableInfo};
 
@@ -61,8 +61,6 @@ use crate::{CommitTime, Database, Error, Snapshot, TableInfo};
 const BACKUP_NAME: &str = "backup.azk";
 /// Name of the backup's file before it is complete.
 const UNFINISHED_NAME: &str = "backup.azk.new";
-/// Longest sleep between two checks for an interruption.
-const PAUSE: Duration = Duration::from_millis(100);
 /// Default name of a stream in errors.
 const STREAM: &str = "backup stream";
 
@@ -199,8 +197,10 @@ impl<'a> Backup<'a> {
         compact::file_bytes(&*self.db.shared().options.fs, self.db.path()).unwrap_or(0)
     }
 
-    /// Limits the bytes that are written per second; default unlimited. A slow backup keeps its snapshot open
-    /// for longer ([`Builder::version_bytes`](crate::Builder::version_bytes)).
+    /// Limits the bytes that are written per second; `u64::MAX` is unlimited. By default, the backup uses at
+    /// most a twentieth of the time of all processors while transactions change rows, and otherwise runs as
+    /// fast as it can, also while row versions take more than half of their memory. A slow backup keeps its
+    /// snapshot open for longer ([`Builder::version_bytes`](crate::Builder::version_bytes)).
     #[must_use]
     pub const fn rate_limit(mut self, bytes_per_second: u64) -> Self {
         self.bytes_per_second = Some(bytes_per_second);
@@ -341,11 +341,10 @@ impl<'a> Backup<'a> {
         let record = shared.control.lock().current().key_record.clone();
         let mut copy = Copy {
             out: Writer::begin(out, path, header, shared.cipher().map(|cipher| (&record[..], cipher)))?,
-            pace: self.bytes_per_second.map(|rate| (Instant::now(), rate)),
+            pace: Pace::new(shared, self.bytes_per_second),
             seen: BackupProgress::default(),
             base,
             progress: self.progress.take(),
-            interrupt: shared.options.interrupt,
         };
         for (table, tree) in snapshot.tables_and_trees()? {
             copy.table(snapshot, table, tree)?;
@@ -421,12 +420,10 @@ fn require_history(base: Header, path: &Path, shared: &Shared) -> Result<(), Err
 /// A backup in progress.
 struct Copy<'a, W> {
     out: Writer<W>,
-    /// Time at which the backup began, and its limit in bytes per second.
-    pace: Option<(Instant, u64)>,
+    pace: Pace<'a>,
     base: Option<Base>,
     seen: BackupProgress,
     progress: StoppingCallback<'a>,
-    interrupt: Option<fn() -> bool>,
 }
 
 impl<W: Write> Copy<'_, W> {
@@ -482,17 +479,7 @@ impl<W: Write> Copy<'_, W> {
         if let Some(progress) = &mut self.progress {
             progress(&self.seen)?;
         }
-        check_interrupt(self.interrupt)?;
-        let Some((began, rate)) = self.pace else { return Ok(()) };
-        let due = Duration::try_from_secs_f64(self.out.bytes as f64 / rate as f64).unwrap_or(Duration::MAX);
-        loop {
-            let left = due.saturating_sub(began.elapsed());
-            if left.is_zero() {
-                return Ok(());
-            }
-            thread::sleep(left.min(PAUSE));
-            check_interrupt(self.interrupt)?;
-        }
+        self.pace.pause(self.out.bytes)
     }
 }
 

@@ -385,6 +385,13 @@ impl Versions {
         }
     }
 
+    /// Returns `true` if versions take more than half of their memory, of which a sixteenth may be missing in
+    /// the count.
+    #[must_use]
+    pub fn is_half_full(&self) -> bool {
+        self.store.size().1 > self.limit_bytes / 2
+    }
+
     /// Stores the image that a change is about to replace, if versions are on. `page_op` is the change with
     /// inverse `op`, and its leaf is latched (VERSION-2); the caller holds the mutex of `undo` (VERSION-1).
     #[inline]
