@@ -40,6 +40,12 @@ pub enum Error {
         /// Reason that the node reported.
         reason: String,
     },
+    /// The application at the owner refused the request. Nothing was changed.
+    #[error("{reason}")]
+    Application {
+        /// The application's error.
+        reason: String,
+    },
     /// This node has left the cluster. Send requests to another node.
     #[error(
         "node {} has left the cluster and has no keys; send requests to another node, stop this one and \

@@ -18,7 +18,7 @@ use crate::id::PeId;
 use crate::message::Message;
 
 /// The protocol version of this code.
-pub const VERSION: u8 = 9;
+pub const VERSION: u8 = 10;
 /// Maximum length of a frame in bytes, without its length field.
 pub const MAX_BYTES: usize = 16 << 20;
 

@@ -78,7 +78,6 @@ impl LockService {
     }
 
     /// Locks `page` in `mode` if no wait is needed.
-    #[cfg(test)]
     #[must_use]
     pub(crate) fn try_lock(&self, page: PageNo, mode: LockMode) -> Option<Held> {
         let ticket = self.inner.borrow_mut().try_grant(page, mode)?;

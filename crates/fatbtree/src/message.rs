@@ -180,8 +180,10 @@ pub struct Find {
     pub floor: u64,
     /// Number of times that the request was forwarded.
     pub hops: u8,
-    /// Time of this node's clock from which on the request is not executed, because its origin does not wait
-    /// any more (FIND-1). Every node sets it when the request arrives; it is not sent.
+    /// Time after the arrival of this message in which the request may be executed, in milliseconds.
+    pub time_ms: u64,
+    /// Time of this node's clock from which on the request is not executed, because its answer would arrive too
+    /// late (FIND-1). Every node sets it when the request arrives; it is not sent.
     #[serde(skip)]
     pub until: Option<Duration>,
 }
@@ -254,6 +256,11 @@ pub enum Refusal {
     TooLong {
         /// Size of the request, in bytes.
         bytes: usize,
+    },
+    /// The application refused the work.
+    Application {
+        /// The application's error.
+        reason: String,
     },
 }
 

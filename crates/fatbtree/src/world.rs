@@ -24,6 +24,13 @@ pub trait Net {
     /// Sends a frame. Does not wait.
     fn send(&self, to: PeId, frame: Vec<u8>);
 
+    /// Returns a task that waits until a large frame can be sent, or until frames would be dropped; `None` if
+    /// this is so now.
+    fn room(&self, to: PeId) -> Option<Task<'static, ()>> {
+        let _ = to;
+        None
+    }
+
     /// Returns `true` if a frame would be sent. A request that was not sent can be refused at once, and
     /// retried.
     fn is_up(&self, to: PeId) -> bool {

@@ -4,8 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::frame;
+use crate::id::PeId;
 use crate::key::{Key, KeyRange, Target};
-use crate::message::Find;
+use crate::message::{Find, Refusal};
 use crate::node::Node;
 use crate::node::open::OpenTransaction;
 use crate::world::Task;
@@ -24,8 +25,8 @@ pub struct Asked {
     pub is_write: bool,
     /// Opaque bytes of the application.
     pub bytes: Vec<u8>,
-    /// Time for which the client's node still waits for the answer. Do not begin to execute the request later
-    /// (FIND-1).
+    /// Time in which the request may be executed (FIND-1). A request that is refused at its end is answered in
+    /// time.
     pub time_left: Duration,
     /// Maximum size of the answer in bytes. A request with a longer answer must change nothing.
     pub most_bytes: usize,
@@ -83,9 +84,23 @@ pub enum RunError {
     /// Nothing was changed.
     #[error("{0}")]
     Refused(String),
+    /// Nothing was changed. The text is the application's own error, which its client receives unchanged.
+    #[error("{0}")]
+    Application(String),
     /// The outcome is unknown: rows may have changed.
     #[error("{0}")]
     Failed(String),
+}
+
+impl RunError {
+    /// Converts the error of the application of node `pe`.
+    pub(super) fn into_refusal(self, pe: PeId) -> Refusal {
+        match self {
+            Self::Refused(reason) => Refusal::Store { pe, reason },
+            Self::Application(reason) => Refusal::Application { reason },
+            Self::Failed(reason) => Refusal::Failed { pe, reason },
+        }
+    }
 }
 
 /// Runs the requests that an application sends to the owner of a key ([`Work::Run`](crate::Work::Run)), or to

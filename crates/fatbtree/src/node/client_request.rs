@@ -34,6 +34,8 @@ pub struct Rows {
 /// of the message.
 pub(super) const MOST_REQUEST_BYTES: usize = frame::MAX_BYTES / 2;
 
+/// Part of the time limit of a write that an attempt needs.
+const LEAST_PART: u32 = 16;
 /// Longest and shortest pause before a lost request is sent again. Each pause is twice the previous one.
 const MOST_PAUSE: Duration = Duration::from_millis(100);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -101,9 +103,9 @@ impl Node {
     /// # Errors
     ///
     /// [`Error::Unavailable`], [`Error::Unreachable`]: nothing was changed. [`Error::Unknown`]: a write may
-    /// have been executed. [`Error::Store`]: the owner's store refused the request. [`Error::Ended`]: the
-    /// transaction was rolled back. [`Error::Elsewhere`], [`Error::Left`], [`Error::NotMoved`],
-    /// [`Error::TooLong`]: the request is refused.
+    /// have been executed. [`Error::Store`], [`Error::Application`]: the owner's store or application refused
+    /// the request. [`Error::Ended`]: the transaction was rolled back. [`Error::Elsewhere`], [`Error::Left`],
+    /// [`Error::NotMoved`], [`Error::TooLong`]: the request is refused.
     pub async fn call(&self, target: Target, work: Work) -> Result<(Answer, Option<RouteEntry>), Error> {
         let timeout = self.timeout_of(&work);
         let begun = self.world.clock.now();
@@ -112,7 +114,9 @@ impl Node {
         let (mut pause, mut trouble) = (FIRST_PAUSE, None);
         loop {
             let left = deadline.saturating_sub(self.world.clock.now());
-            if left.is_zero() {
+            // A write that is sent again with little time left would end with an unknown outcome.
+            let least = if work.is_write() { timeout / LEAST_PART } else { Duration::ZERO };
+            if left <= least {
                 return Err(Error::Unavailable { timeout_ms, reason: trouble });
             }
             let time = if work.is_write() { left } else { left.min(self.options.read_timeout) };
@@ -150,6 +154,9 @@ impl Node {
                 }
                 Some(Reply { result: Err(Refusal::Store { pe, reason }), .. }) => {
                     return Err(Error::Store { pe, reason });
+                }
+                Some(Reply { result: Err(Refusal::Application { reason }), .. }) => {
+                    return Err(Error::Application { reason });
                 }
                 Some(Reply { result: Err(Refusal::Elsewhere), .. }) => return Err(Error::Elsewhere),
                 Some(Reply { result: Err(Refusal::TooLong { bytes }), .. }) => {
@@ -217,8 +224,8 @@ impl Node {
             RequestId { origin: self.me, incarnation: state.incarnation, number }
         };
         // A read may take longer than an attempt: the next one finds more pages in memory.
-        let until = work.is_write().then(|| self.world.clock.now() + time);
-        let find = Find { id, target, work, page: PageNo::ROOT, floor: 0, hops: 0, until };
+        let until = work.is_write().then(|| self.begin_until(&work, time));
+        let find = Find { id, target, work, page: PageNo::ROOT, floor: 0, hops: 0, time_ms: 0, until };
         self.spawn(|node| {
             Box::pin(async move {
                 #[cfg(feature = "baseline-protocols")]

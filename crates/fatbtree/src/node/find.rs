@@ -11,10 +11,12 @@
 //!
 //! A sender with a stale route entry receives the current entry with the reply.
 //!
-//! - **FIND-1** After the origin has stopped waiting for an answer, a node does not execute the request. It
-//!   knows this by the time since the arrival. So requests that wait for a leaf do not accumulate, and a
+//! - **FIND-1** After the origin has stopped waiting for an answer, a node does not execute the request. The
+//!   message contains the time that is left, and the node counts from its arrival. So requests that wait for a leaf do not accumulate, and a
 //!   write with an unknown outcome does not overwrite later writes of its client. (A process that was
-//!   suspended does not execute the requests that arrived meanwhile: BEAT-5.)
+//!   suspended does not execute the requests that arrived meanwhile: BEAT-5.) A node does not begin a write in
+//!   the last part of this time either ([`ANSWER_TIME`]): a write that has only waited, for a lock or for a
+//!   connection, is refused while the origin still waits, and its outcome is known.
 
 use std::time::Duration;
 
@@ -22,13 +24,16 @@ use crate::id::{PageNo, PeId};
 use crate::index::{Choice, Route};
 use crate::key::{KeyRange, Target};
 use crate::leaf::RouteEntry;
+use crate::lock_service::{Held, LockMode};
 use crate::message::{Answer, Find, Message, Refusal, Work};
 use crate::node::client_request::MOST_REQUEST_BYTES;
-use crate::node::{Asked, Node, RunError};
+use crate::node::{Asked, Node};
 use crate::page_service::Access;
 
 /// Maximum number of hops of one attempt.
 pub(super) const MOST_HOPS: u8 = 32;
+/// Longest part of the time of a write that is left for its answer. It is at most a quarter of the time.
+const ANSWER_TIME: Duration = Duration::from_millis(500);
 /// Maximum number of descents at one node.
 const MOST_DESCENTS: usize = 16;
 
@@ -36,7 +41,13 @@ impl Node {
     /// Searches the leaf of a request, and executes the work there or forwards the request.
     pub(super) async fn find(&self, from: PeId, mut find: Find) {
         self.open_finds.set(self.open_finds.get() + 1);
-        find.until.get_or_insert_with(|| self.world.clock.now() + self.timeout_of(&find.work));
+        if find.until.is_none() {
+            let time = self.timeout_of(&find.work);
+            find.until = Some(match from == self.me {
+                true => self.begin_until(&find.work, time),
+                false => self.world.clock.now() + time.min(Duration::from_millis(find.time_ms)),
+            });
+        }
         self.look_for(from, find).await;
         self.open_finds.set(self.open_finds.get() - 1);
     }
@@ -90,14 +101,29 @@ impl Node {
                 let own = self.state.borrow().own_leaf(&find.target).map(|leaf| leaf.page);
                 match own {
                     Some(leaf) => start = leaf,
-                    None => return self.send_on(from, &mut find, &route),
+                    None => return self.send_on(from, &mut find, &route).await,
                 }
             }
         }
         self.lost(&find);
     }
 
-    /// Returns the time for which the origin of a request still waits.
+    /// Returns the time from which on a request is not executed, if its origin waits for `time` from now on
+    /// (FIND-1).
+    pub(super) fn begin_until(&self, work: &Work, time: Duration) -> Duration {
+        let for_answer = if work.is_write() { (time / 4).min(ANSWER_TIME) } else { Duration::ZERO };
+        self.world.clock.now() + time - for_answer
+    }
+
+    /// Locks a leaf for a request. Returns `None` if the time of the request ends before that.
+    pub(super) async fn lock_in_time(&self, find: &Find, page: PageNo, mode: LockMode) -> Option<Held> {
+        match self.locks.try_lock(page, mode) {
+            Some(held) => Some(held),
+            None => self.world.timeout(self.time_left(find), self.locks.lock(page, mode)).await,
+        }
+    }
+
+    /// Returns the time in which a request may still be executed.
     pub(super) fn time_left(&self, find: &Find) -> Duration {
         find.until.map_or(Duration::MAX, |until| until.saturating_sub(self.world.clock.now()))
     }
@@ -165,7 +191,7 @@ impl Node {
         }
     }
 
-    fn send_on(&self, from: PeId, find: &mut Find, route: &Route) {
+    async fn send_on(&self, from: PeId, find: &mut Find, route: &Route) {
         let is_newer = route.owner_at.is_none_or(|version| version > find.floor);
         // An unsettled store has only the initial key ranges, which may belong to a node that has left since.
         if let Some(reason) =
@@ -176,7 +202,7 @@ impl Node {
         if route.to.pe == self.me || !is_newer || find.hops >= MOST_HOPS {
             return self.lost(find);
         }
-        if let Some(reason) = self.trouble_with(route.to.pe) {
+        if let Some(reason) = self.trouble_or_no_room(find, route.to.pe).await {
             return self.away(find, route.to.pe, reason);
         }
         if self.refuse_too_long(find) {
@@ -188,9 +214,24 @@ impl Node {
         }
         find.page = route.to.page;
         find.floor = route.owner_at.unwrap_or(find.floor);
+        self.send_find(route.to.pe, find);
+    }
+
+    fn send_find(&self, to: PeId, find: &mut Find) {
         find.hops += 1;
-        self.note_sent(find.id, route.to.pe);
-        self.send(route.to.pe, &Message::Find(find.clone()));
+        find.time_ms = u64::try_from(self.time_left(find).as_millis()).unwrap_or(u64::MAX);
+        self.note_sent(find.id, to);
+        self.send(to, &Message::Find(find.clone()));
+    }
+
+    /// Returns the reason that a request cannot be sent to a node now, after waiting for room.
+    async fn trouble_or_no_room(&self, find: &Find, pe: PeId) -> Option<String> {
+        if let Some(room) = self.world.net.room(pe) {
+            if self.world.timeout(self.time_left(find), room).await.is_none() {
+                return Some(format!("{pe}: too many bytes wait for its connection"));
+            }
+        }
+        self.trouble_with(pe)
     }
 
     /// Refuses a request that does not fit into a frame between nodes. Returns `true` if the request was
@@ -207,15 +248,13 @@ impl Node {
     /// Executes [`Work::AtNode`] if this is its node, otherwise sends it to that node.
     async fn at_node(&self, pe: PeId, mut find: Find) {
         if pe != self.me {
-            if let Some(reason) = self.trouble_with(pe) {
+            if let Some(reason) = self.trouble_or_no_room(&find, pe).await {
                 return self.away(&find, pe, reason);
             }
             if self.refuse_too_long(&find) {
                 return;
             }
-            find.hops += 1;
-            self.note_sent(find.id, pe);
-            return self.send(pe, &Message::Find(find));
+            return self.send_find(pe, &mut find);
         }
         let Work::AtNode { bytes, .. } = &find.work else { return self.lost(&find) };
         // No leaf is locked, so the application may use no keys.
@@ -223,9 +262,9 @@ impl Node {
         let asked = Asked::at(self, range, &find, false, &[], bytes);
         let result = match self.application.run(asked).await {
             Ok(ran) => self.lasting(Ok(Answer::Ran(ran.bytes)), ran.durable).await,
-            Err(RunError::Refused(reason)) => Err(Refusal::Store { pe: self.me, reason }),
-            Err(RunError::Failed(reason)) => Err(Refusal::Failed { pe: self.me, reason }),
+            Err(error) => Err(error.into_refusal(self.me)),
         };
+        self.wait_for_room(find.id.origin).await;
         self.answer(find.id.origin, find.id, result, None, find.hops);
     }
 

@@ -45,6 +45,13 @@ impl Node {
         Ok(())
     }
 
+    /// Waits until a large message can be sent to a node: an answer with data, or a leaf.
+    pub(super) async fn wait_for_room(&self, to: PeId) {
+        if let Some(room) = self.world.net.room(to) {
+            room.await;
+        }
+    }
+
     pub(super) fn send(&self, to: PeId, message: &Message) {
         let address = Address { cluster: self.cluster, from: self.me, epoch: self.options.epoch };
         let frame = frame::encode(address, message);

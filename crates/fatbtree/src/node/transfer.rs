@@ -150,6 +150,7 @@ impl Node {
             (id, slot)
         };
         let path = self.state.borrow().index.around(&Target::At(head.range.low.clone()));
+        self.wait_for_room(to).await;
         self.send(to, &Message::Stage(Staged { id, head: head.clone(), rows, path }));
         let kept = self.world.timeout(self.options.move_timeout, slot.take()).await;
         if kept == Some(None) {

@@ -8,7 +8,7 @@ use crate::key::{Key, Target};
 use crate::leaf::LeafHead;
 use crate::lock_service::{Held, LockMode};
 use crate::message::{Answer, Find, Refusal, Work};
-use crate::node::{Asked, MoveError, Node, RunError};
+use crate::node::{Asked, MoveError, Node};
 use crate::page_service::Access;
 use crate::store::Edit;
 use crate::world::Task;
@@ -41,11 +41,11 @@ impl Node {
         let is_write = find.work.is_write();
         let mode = if is_write { LockMode::IX } else { LockMode::IS };
         self.pages.lock().await;
-        let held = self.locks.lock(page, mode).await;
-        if self.is_late(find) {
+        let held = self.lock_in_time(find, page, mode).await;
+        let Some(held) = held.filter(|_| !self.is_late(find)) else {
             self.lost(find);
             return true;
-        }
+        };
         // NODE-1: the fences do not change from here on.
         let Some(leaf) = self.leaf(page).filter(|leaf| find.target.is_in(&leaf.range)) else { return false };
         self.pages.fix(page, Access::Again).await;
@@ -56,6 +56,7 @@ impl Node {
         let result = self.lasting(result, durable).await;
         self.count(|counts| counts.worked += 1);
         let is_changed = is_write && result.is_ok();
+        self.wait_for_room(find.id.origin).await;
         // The leaf may have been split since, but its route entry stays true.
         self.answer(find.id.origin, find.id, result, Some(leaf.route_entry(self.me)), find.hops);
         if is_changed {
@@ -133,7 +134,7 @@ impl Node {
     /// Runs the application's request at the leaves of all its keys.
     async fn run(&self, find: &Find, leaf: &LeafHead) -> Worked {
         let Work::Run { is_write, others, bytes } = &find.work else { return Err(Refusal::Lost).into() };
-        let locked = match self.lock_others(&find.target, leaf, others, *is_write).await {
+        let locked = match self.lock_others(find, leaf, others, *is_write).await {
             Ok(locked) => locked,
             Err(refusal) => return Err(refusal).into(),
         };
@@ -147,21 +148,20 @@ impl Node {
                 durable: ran.durable,
                 touched: locked.iter().map(|(page, _)| *page).collect(),
             },
-            Err(RunError::Refused(reason)) => Err(Refusal::Store { pe: self.me, reason }).into(),
-            Err(RunError::Failed(reason)) => Err(Refusal::Failed { pe: self.me, reason }).into(),
+            Err(error) => Err(error.into_refusal(self.me)).into(),
         }
     }
 
     /// Locks the leaves of the other keys of a transaction after its first leaf was locked.
     pub(super) async fn lock_others(
         &self,
-        first: &Target,
+        find: &Find,
         leaf: &LeafHead,
         keys: &[Key],
         is_write: bool,
     ) -> Result<Vec<(PageNo, Held)>, Refusal> {
         let is_sorted = keys.is_sorted()
-            && keys.first().is_none_or(|key| !Target::At(key.clone()).is_left_of(low_of(first)));
+            && keys.first().is_none_or(|key| !Target::At(key.clone()).is_left_of(low_of(&find.target)));
         if !is_sorted {
             // NODE-2 depends on this order.
             let reason = "the keys of a transaction must come in order".to_owned();
@@ -174,7 +174,7 @@ impl Node {
             while target.is_right_of(end.as_deref()) {
                 let page = self.state.borrow().own_leaf(&target).map(|leaf| leaf.page);
                 let page = page.ok_or(Refusal::Elsewhere)?;
-                let held = self.locks.lock(page, mode).await;
+                let held = self.lock_in_time(find, page, mode).await.ok_or(Refusal::Lost)?;
                 // The leaf may have been split, merged or moved before it was locked, so it is searched
                 // again.
                 if let Some(leaf) = self.leaf(page).filter(|leaf| target.is_in(&leaf.range)) {

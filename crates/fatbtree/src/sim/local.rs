@@ -49,6 +49,7 @@ impl Node {
         Some(match done.await {
             Some(Ok(bytes)) => Ok(bytes),
             Some(Err(RunError::Refused(reason))) => Err(Error::Store { pe, reason }),
+            Some(Err(RunError::Application(reason))) => Err(Error::Application { reason }),
             Some(Err(RunError::Failed(_))) | None => Err(Error::Unknown { reason: "no answer".to_owned() }),
         })
     }

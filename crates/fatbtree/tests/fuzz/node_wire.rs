@@ -121,6 +121,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         page: PageNo::ROOT,
         floor: 6,
         hops: 1,
+        time_ms: 1000,
         until: None,
     };
     let decommission = DecommissionId { incarnation: 3, number: 2 };

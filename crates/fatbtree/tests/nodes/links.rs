@@ -125,7 +125,7 @@ async fn be_called(listener: &tokio::net::TcpListener) -> TcpStream {
 fn find(number: u64, work: Work) -> (RequestId, Vec<u8>) {
     let id = RequestId { origin: PLAYED, incarnation: 1, number };
     let target = Target::At(b"a".to_vec());
-    let find = Find { id, target, work, page: PageNo::ROOT, floor: 0, hops: 1, until: None };
+    let find = Find { id, target, work, page: PageNo::ROOT, floor: 0, hops: 1, time_ms: 60_000, until: None };
     let address = Address { cluster: CLUSTER, from: PLAYED, epoch: 1 };
     (id, frame::encode(address, &Message::Find(find)))
 }

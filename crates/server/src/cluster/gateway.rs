@@ -317,10 +317,14 @@ async fn reach_all(here: &Rc<NodeContext>, keys: &[&[u8]]) -> Result<(), Command
 pub(super) fn refusal(error: Error) -> CommandError {
     match error {
         Error::Elsewhere => CommandError::CrossNode,
-        Error::Unknown { .. } | Error::Interrupted => CommandError::Unknown(error.to_string()),
+        // The owner has answered in another form, after it may have executed the request.
+        Error::Unknown { .. } | Error::Interrupted | Error::Protocol => {
+            CommandError::Unknown(error.to_string())
+        }
+        Error::Application { reason } => CommandError::OfOwner(reason),
         Error::Ended { reason } => CommandError::Retry(reason),
         Error::Unavailable { .. } | Error::Unreachable { .. } => CommandError::Unreachable(error.to_string()),
-        Error::Stopped | Error::Protocol => CommandError::Unavailable(error.to_string()),
+        Error::Stopped => CommandError::Unavailable(error.to_string()),
         Error::TooLong { .. } | Error::NotMoved { .. } | Error::Left { .. } => {
             CommandError::Protocol(error.to_string())
         }
@@ -329,7 +333,7 @@ pub(super) fn refusal(error: Error) -> CommandError {
 }
 
 pub(crate) fn no_reply() -> CommandError {
-    CommandError::Unavailable("the owner's reply has fewer results than requested".into())
+    CommandError::Unknown("the owner's reply has fewer results than requested".into())
 }
 
 fn replies(answer: &[u8]) -> Result<Option<Vec<Reply>>, CommandError> {

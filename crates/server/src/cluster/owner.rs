@@ -6,7 +6,7 @@
 //!
 //! - **OWNER-1** A thread waits at most [`LOCK_WAIT`] for the lock of another transaction. Then the call is
 //!   rolled back, and is retried after a pause that uses no thread. So open transactions of clients cannot
-//!   occupy all threads (hazard B5). It is not retried after the client's node has stopped waiting.
+//!   occupy all threads (hazard B5). After the time of the request it is refused (FIND-1).
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -30,8 +30,10 @@ use crate::server::Shared;
 
 /// Longest wait of a pool thread for a lock (OWNER-1).
 pub(super) const LOCK_WAIT: Duration = Duration::from_millis(50);
-/// The error of a request that did not get its locks before its sender stops waiting.
+/// The error of a request that did not get its locks in time.
 const WAITED_TOO_LONG: &str = "the request was not executed: it waited for a lock until its time was over";
+/// The error of a request that cannot be decoded.
+const OTHER_FORM: &str = "another node speaks another version; upgrade the older one";
 /// Shortest and longest pause before a call is retried. Each pause is twice the previous one.
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 const MOST_PAUSE: Duration = Duration::from_millis(8);
@@ -55,9 +57,9 @@ impl Application for Owner {
             let (mut pause, begun) = (FIRST_PAUSE, Instant::now());
             loop {
                 let (shared, asked) = (Arc::clone(&self.shared), Arc::clone(&asked));
-                let attempt = move || match begun.elapsed() < asked.time_left {
-                    true => work(&shared, &asked),
-                    false => Err(RunError::Refused(WAITED_TOO_LONG.to_owned())),
+                let attempt = move || match asked.time_left.saturating_sub(begun.elapsed()) {
+                    Duration::ZERO => Err(refused(CommandError::Unavailable(WAITED_TOO_LONG.to_owned()))),
+                    left => work(&shared, &asked, left.min(LOCK_WAIT)),
                 };
                 let done = self.tools.run(attempt).await;
                 let panicked = || RunError::Failed("the command ended by a panic".to_owned());
@@ -91,17 +93,22 @@ struct Done {
     ticket: Option<CommitTicket>,
 }
 
-/// Runs a call. Returns `None` if the call must be retried (OWNER-1).
-fn work(shared: &Shared, asked: &Asked) -> Result<Option<Done>, RunError> {
-    let refused = |error: CommandError| RunError::Refused(error.to_string());
+/// Returns an error that the client receives with its code.
+fn refused(error: CommandError) -> RunError {
+    RunError::Application(error.to_string())
+}
+
+/// Runs a call, with a bound on each lock wait. Returns `None` if the call must be retried (OWNER-1).
+fn work(shared: &Shared, asked: &Asked, lock_wait: Duration) -> Result<Option<Done>, RunError> {
     let mut pending = Pending::default();
-    let call = wire::decode(&asked.bytes).map_err(refused)?;
+    let call =
+        wire::decode(&asked.bytes).map_err(|_| refused(CommandError::Unavailable(OTHER_FORM.into())))?;
     let (answer, growth) = match &call {
         Call::Commands { is_resp3, is_queue, commands, watched } => {
             let protocol = wire::protocol(*is_resp3);
             let parsed = parse(commands, asked).map_err(refused)?;
             check_watched(watched, asked).map_err(refused)?;
-            let todo = Todo { commands: &parsed, watched, asked, is_queue: *is_queue };
+            let todo = Todo { commands: &parsed, watched, asked, is_queue: *is_queue, lock_wait };
             match run_commands(shared, &todo, protocol, &mut pending) {
                 Attempted::Answered(answer, growth) => (answer, growth),
                 Attempted::Outdated => (wire::encode(&None::<Replies>), Growth::default()),
@@ -110,7 +117,7 @@ fn work(shared: &Shared, asked: &Asked) -> Result<Option<Done>, RunError> {
         }
         Call::Look => {
             let Target::At(key) = &asked.target else { return Err(refused(CommandError::Syntax)) };
-            let seen = shared.engine.attempt(LOCK_WAIT, &mut pending, |keys| watched::look(keys, key));
+            let seen = shared.engine.attempt(lock_wait, &mut pending, |keys| watched::look(keys, key));
             let Some(seen) = seen.map_err(refused)? else { return Ok(None) };
             (wire::encode(&seen), Growth::default())
         }
@@ -118,7 +125,7 @@ fn work(shared: &Shared, asked: &Asked) -> Result<Option<Done>, RunError> {
             if walk.with == With::Remove && !asked.is_write {
                 return Err(refused(CommandError::Syntax));
             }
-            let step = walk_leaf(shared, walk, asked, &mut pending).map_err(refused)?;
+            let step = walk_leaf(shared, walk, asked, lock_wait, &mut pending).map_err(refused)?;
             let Some(step) = step else { return Ok(None) };
             let removed = if walk.with == With::Remove { step.count } else { 0 };
             (wire::encode(&step), Growth { rows: -i64::try_from(removed).unwrap_or(i64::MAX), bytes: 0 })
@@ -132,7 +139,7 @@ fn work(shared: &Shared, asked: &Asked) -> Result<Option<Done>, RunError> {
             let parsed = parse(std::slice::from_ref(command), asked).map_err(refused)?;
             check_watched(watched, asked).map_err(refused)?;
             let protocol = wire::protocol(*is_resp3);
-            let todo = Todo { commands: &parsed, watched, asked, is_queue: false };
+            let todo = Todo { commands: &parsed, watched, asked, is_queue: false, lock_wait };
             let Some((reply, is_unchanged, growth)) = run_watching(shared, &todo, &mut pending) else {
                 return Ok(None);
             };
@@ -151,6 +158,7 @@ struct Todo<'a> {
     watched: &'a [(Bytes, Fingerprint)],
     asked: &'a Asked,
     is_queue: bool,
+    lock_wait: Duration,
 }
 
 /// Returns `true` if the leaf of a key is locked for a request. The other keys of the request are in order.
@@ -201,9 +209,9 @@ enum Attempted {
 }
 
 fn run_commands(shared: &Shared, todo: &Todo<'_>, protocol: Protocol, pending: &mut Pending) -> Attempted {
-    let Todo { commands, watched, asked, is_queue } = *todo;
+    let Todo { commands, watched, asked, is_queue, lock_wait } = *todo;
     let encoded = |reply: Reply| encoded(reply, protocol);
-    let done = shared.engine.attempt(LOCK_WAIT, pending, |keys| {
+    let done = shared.engine.attempt(lock_wait, pending, |keys| {
         if !watched::are_unchanged(keys, watched, asked.is_write)? {
             return Ok(None);
         }
@@ -239,7 +247,7 @@ fn run_commands(shared: &Shared, todo: &Todo<'_>, protocol: Protocol, pending: &
 /// watched keys are unchanged, and the growth of the leaf. Returns `None` if the command must be retried.
 fn run_watching(shared: &Shared, todo: &Todo<'_>, pending: &mut Pending) -> Option<(Reply, bool, Growth)> {
     let (Todo { commands, watched, .. }, is_write) = (*todo, todo.asked.is_write);
-    let done = shared.engine.attempt(LOCK_WAIT, pending, |keys| {
+    let done = shared.engine.attempt(todo.lock_wait, pending, |keys| {
         let was_unchanged = watched::are_unchanged(keys, watched, is_write)?;
         let (spec, request) = commands.first().ok_or(CommandError::Syntax)?;
         let reply = match run_inside(keys, spec.run, request.as_request()) {
@@ -271,10 +279,11 @@ fn walk_leaf(
     shared: &Shared,
     walk: &Walk,
     asked: &Asked,
+    lock_wait: Duration,
     pending: &mut Pending,
 ) -> Result<Option<Step>, CommandError> {
     if walk.with == With::Remove {
-        return shared.engine.attempt(LOCK_WAIT, pending, |keys| walk_in(keys, walk, asked));
+        return shared.engine.attempt(lock_wait, pending, |keys| walk_in(keys, walk, asked));
     }
     shared.engine.read(pending, |keys| walk_in(keys, walk, asked)).map(Some)
 }

@@ -38,7 +38,7 @@ impl Node {
             }
             _ => return Err(Refusal::Lost).into(),
         };
-        let locked = match self.lock_others(&find.target, leaf, others, true).await {
+        let locked = match self.lock_others(find, leaf, others, true).await {
             Ok(locked) => locked,
             Err(refusal) => return Err(refusal).into(),
         };
@@ -198,7 +198,9 @@ impl Node {
                 self.balance_later(grown);
                 Worked { durable: ran.durable, ..Worked::from(Ok(Answer::Ran(ran.bytes))) }
             }
-            Err(RunError::Refused(reason)) => Err(Refusal::Ended { pe: self.me, reason }).into(),
+            Err(RunError::Refused(reason) | RunError::Application(reason)) => {
+                Err(Refusal::Ended { pe: self.me, reason }).into()
+            }
             Err(RunError::Failed(reason)) => Err(Refusal::Failed { pe: self.me, reason }).into(),
         }
     }
