@@ -8,8 +8,9 @@
 //! | `Lost` | the connection has ended, and the next attempt has not begun | are dropped |
 //! | `Down` | the last attempt failed; attempts are repeated after growing pauses | are dropped |
 //!
-//! - **LINK-1** The bytes of waiting frames are bounded. Further frames are dropped, as on a network. No
-//!   sender waits.
+//! - **LINK-1** The bytes of waiting frames are bounded. While they exceed [`MOST_WAITING_BYTES`], tasks with
+//!   requests, answers and leaves wait before they send ([`Net::room`]); other messages are small. So a burst
+//!   of large values delays requests, but loses none.
 //! - **LINK-2** When a connection ends, its waiting frames are dropped too: no outdated request is sent.
 //! - **LINK-3** The kernel ends a connection without acknowledgments after [`SILENCE`] (`TCP_USER_TIMEOUT`),
 //!   and probes idle connections. So a broken cable ends a connection just as a killed process does.
@@ -35,9 +36,9 @@ use crate::id::PeId;
 use crate::node::Node;
 use crate::tcp::handshake::{self, HandshakeError, Identity};
 use crate::tcp::inbound::InboundConnections;
-use crate::world::{Net, Rng};
+use crate::world::{Net, Rng, Task};
 
-/// Maximum of bytes that wait for one connection.
+/// Bytes that wait for one connection, from which on senders of large frames wait (LINK-1).
 const MOST_WAITING_BYTES: usize = 64 << 20;
 /// Approximate number of bytes written to the socket at once.
 const BATCH_BYTES: usize = 256 << 10;
@@ -83,7 +84,7 @@ pub struct LinkStatus {
     pub connections: u64,
     /// Number of frames sent so far.
     pub sent: u64,
-    /// Number of dropped frames: the other node was unreachable, or too many bytes waited.
+    /// Number of dropped frames: the other node was unreachable.
     pub dropped: u64,
 }
 
@@ -95,6 +96,8 @@ struct Link {
     waiting_bytes: Cell<usize>,
     /// Notified when a frame was added to the queue.
     notify: Notify,
+    /// Notified when there is room for further frames.
+    room: Notify,
     /// Number of connections that the other node has made to this one.
     comings: Cell<u64>,
     /// Notified when the other node has connected to this one.
@@ -120,6 +123,15 @@ impl Net for Links {
         if let Some(link) = self.links.borrow().get(&to) {
             link.put(frame);
         }
+    }
+
+    fn room(&self, to: PeId) -> Option<Task<'static, ()>> {
+        let link = self.links.borrow().get(&to).filter(|link| !link.has_room()).map(Rc::clone)?;
+        Some(Box::pin(async move {
+            while !link.has_room() {
+                link.room.notified().await; // no other task runs between the check and the wait
+            }
+        }))
     }
 
     fn is_up(&self, to: PeId) -> bool {
@@ -159,6 +171,7 @@ impl Links {
             queue: RefCell::default(),
             waiting_bytes: Cell::new(0),
             notify: Notify::new(),
+            room: Notify::new(),
             comings: Cell::new(0),
             came: Notify::new(),
             inbound: Rc::clone(&self.inbound),
@@ -294,14 +307,17 @@ pub(super) fn tell(error: &dyn std::error::Error) -> String {
 
 impl Link {
     fn put(&self, frame: Vec<u8>) {
-        let bytes = self.waiting_bytes.get() + frame.len();
-        let drops_frames = self.state.borrow().drops_frames();
-        if drops_frames || bytes > MOST_WAITING_BYTES {
+        if self.state.borrow().drops_frames() {
             return self.drop_frames(1);
         }
-        self.waiting_bytes.set(bytes);
+        self.waiting_bytes.set(self.waiting_bytes.get() + frame.len());
         self.queue.borrow_mut().push_back(frame);
         self.notify.notify_one();
+    }
+
+    /// Returns `true` if a large frame can be added, or would be dropped.
+    fn has_room(&self) -> bool {
+        self.waiting_bytes.get() < MOST_WAITING_BYTES || self.state.borrow().drops_frames()
     }
 
     /// Counts lost frames, and closes the inbound connection of the other node (LINK-5).
@@ -344,6 +360,7 @@ impl Link {
         let count = self.queue.borrow_mut().drain(..).count();
         self.drop_frames(count as u64);
         self.waiting_bytes.set(0);
+        self.room.notify_waiters();
         if before == LinkState::Up {
             // Some of the sent frames may be lost (LINK-5).
             self.inbound.end(self.pe);
@@ -399,6 +416,9 @@ impl Link {
             count += 1;
         }
         self.waiting_bytes.set(self.waiting_bytes.get().saturating_sub(batch.len()));
+        if self.has_room() {
+            self.room.notify_waiters();
+        }
         count
     }
 

@@ -326,3 +326,43 @@ fn a_node_that_is_connected_and_silent_is_down_until_it_is_heard_again() {
         assert_eq!(found.expect("an answer"), Some(b"striped".to_vec()));
     });
 }
+
+/// A burst of large answers waits for the connection. Dropped answers would end the connection, and the
+/// outcome of all writes over it would be unknown.
+#[test]
+fn a_burst_of_large_answers_is_delayed_and_not_dropped() {
+    const BYTES: usize = 1 << 20;
+    const REQUESTS: u64 = 200;
+    one_of_four(|| {
+        let (node, listener) = node();
+        play(async {
+            let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
+            let mut to_node = come_in(&node).await;
+            let mut from_node = be_called(&listener).await;
+            let stored = ask(&mut to_node, 0, Work::Put(vec![1; BYTES])).await;
+            assert_eq!(answer_to(&mut from_node, stored).await, Answer::Done { existed: false });
+            let mut asked = Vec::new();
+            for number in 1..=REQUESTS {
+                asked.push(ask(&mut to_node, number, Work::Get).await);
+            }
+            let worked = || {
+                let status = node.handle().ask(|here| Box::pin(async move { here.status() }));
+                status.expect("it runs").counts.worked
+            };
+            while worked() <= REQUESTS {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let mut answered = Vec::new();
+            while answered.len() < asked.len() {
+                if let Message::Answered { id, result, .. } = next_message(&mut from_node).await {
+                    let Ok(Answer::Value(Some(value))) = result else { panic!("{result:?}") };
+                    assert_eq!(value.len(), BYTES);
+                    answered.push(id);
+                }
+            }
+            answered.sort_unstable();
+            assert_eq!(answered, asked);
+        });
+        assert_eq!(link(&node).dropped, 0);
+    });
+}
