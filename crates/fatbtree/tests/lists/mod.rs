@@ -1,7 +1,7 @@
 //! An application with open transactions, for tests.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,7 +18,11 @@ pub(crate) struct Lists {
     locks: Locks,
     next: Cell<u64>,
     lock_wait: Duration,
+    awaited: Awaited,
 }
+
+/// Transactions for which others have waited.
+type Awaited = Rc<RefCell<BTreeSet<u64>>>;
 
 /// Owner of each key's lock.
 pub(crate) type Locks = Rc<RefCell<BTreeMap<Key, u64>>>;
@@ -30,20 +34,22 @@ struct Changes {
     store: Rc<dyn LeafStore>,
     locks: Locks,
     lock_wait: Duration,
+    awaited: Awaited,
     changed: BTreeMap<Key, Vec<u8>>,
 }
 
 impl Lists {
     /// Creates the application. A lock wait ends after `lock_wait`, which ends deadlocks.
     pub(crate) fn new(world: World, store: Rc<dyn LeafStore>, locks: Locks, lock_wait: Duration) -> Self {
-        Self { world, store, locks, next: Cell::default(), lock_wait }
+        Self { world, store, locks, next: Cell::default(), lock_wait, awaited: Awaited::default() }
     }
 
     fn begin(&self) -> Changes {
         self.next.set(self.next.get() + 1);
         let (world, store) = (self.world.clone(), Rc::clone(&self.store));
         let (number, locks) = (self.next.get(), Rc::clone(&self.locks));
-        Changes { number, world, store, locks, lock_wait: self.lock_wait, changed: BTreeMap::new() }
+        let (lock_wait, awaited) = (self.lock_wait, Rc::clone(&self.awaited));
+        Changes { number, world, store, locks, lock_wait, awaited, changed: BTreeMap::new() }
     }
 }
 
@@ -55,6 +61,7 @@ impl Changes {
             if holder == self.number {
                 return true;
             }
+            self.awaited.borrow_mut().insert(holder);
             if self.world.clock.now() >= end {
                 return false;
             }
@@ -117,6 +124,10 @@ impl Application for Lists {
 }
 
 impl OpenTransaction for Changes {
+    fn has_waiters(&self) -> bool {
+        self.awaited.borrow().contains(&self.number)
+    }
+
     fn step(&mut self, asked: Asked) -> Task<'_, Stepped> {
         Box::pin(async move {
             let ran = self.apply(&asked).await;

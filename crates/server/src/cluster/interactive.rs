@@ -274,6 +274,10 @@ impl CoordinatorTransaction {
 }
 
 impl OpenTransaction for CoordinatorTransaction {
+    fn has_waiters(&self) -> bool {
+        self.tx.as_ref().is_some_and(|(tx, _)| tx.has_waiters())
+    }
+
     fn step(&mut self, asked: Asked) -> Task<'_, Stepped> {
         let (shared, tx, now_ms) = (std::sync::Arc::clone(&self.shared), self.tx.take(), self.now_ms);
         Box::pin(async move {

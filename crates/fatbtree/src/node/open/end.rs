@@ -54,7 +54,7 @@ impl Node {
                 return done;
             } else {
                 const WHY: &str = "it delayed the split, merge or move of a leaf for too long";
-                self.end_idle(WHY, |_, open| !open.is_reader()).await;
+                self.end_idle(WHY, |_, open| !open.is_reader() && open.has_waiters()).await;
             }
         }
     }

@@ -14,7 +14,7 @@
 //!   transaction has read or written stays at its coordinator, under the store's locks, until the transaction
 //!   ends. A commit at another node is ordered before or after the whole transaction.
 //! - **OPEN-2** Structure changes do not wait for clients. After `end::BLOCKED_LIMIT` a blocked change ends
-//!   all idle transactions in its way ([`Node::go_ahead`]).
+//!   the idle transactions for which others wait ([`Node::go_ahead`]): one of these may be in its way.
 //! - **OPEN-3** A transaction ends at its timeout (`open_timeout`), even if its client or the client's node
 //!   has failed.
 //! - **OPEN-4** Only the first step begins a transaction, and one step runs at a time. A late step finds no
@@ -61,6 +61,13 @@ pub trait OpenTransaction {
     /// Commits the transaction. After an error its changes are rolled back, or the outcome is unknown
     /// ([`RunError::Failed`]).
     fn commit(self: Box<Self>) -> Task<'static, Result<Ran, RunError>>;
+
+    /// Returns `true` if another transaction waits, or has waited, for a lock of this transaction. A
+    /// structure change that is blocked ends the idle transactions for which this is `true` (OPEN-2), so
+    /// `false` must be certain.
+    fn has_waiters(&self) -> bool {
+        true
+    }
 
     /// Rolls the transaction back. Must not wait for another transaction.
     fn abort(self: Box<Self>) -> Task<'static, ()>;
@@ -132,6 +139,11 @@ impl Open {
 
     const fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Idle(_))
+    }
+
+    /// Returns `true` if the transaction is idle and another one waits, or has waited, for its locks.
+    fn has_waiters(&self) -> bool {
+        matches!(&self.phase, Phase::Idle(work) if work.has_waiters())
     }
 
     /// Takes an idle transaction, and sets its next phase. Returns `None` if the transaction is not idle.
