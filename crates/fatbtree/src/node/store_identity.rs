@@ -37,6 +37,10 @@
 //!   increase, and a move is decided only after its receiver has staged the leaf durably: except in an old
 //!   copy, a node knows a version that is not lower than that of any move to it.
 //!
+//! - **STORE-8** A store is settled only by the newest list of members that another node uses. A node that
+//!   only a newer list contains may own a leaf of a copied store, and has recorded the name of a new one. A
+//!   node that refuses all requests does not settle its store: a copy stays withheld after the next start.
+//!
 //! A leaf that the lost store was moving away, and that its receiver has staged, belongs to the receiver
 //! unless a newer entry for its keys exists: no other node has the rows.
 
@@ -149,6 +153,13 @@ impl Node {
         if self.is_settled() {
             return None;
         }
+        if let Some((own, newest)) = self.newer_list_version() {
+            return Some(format!(
+                "the store of {} is new or a copy (restored or compacted), and its list of members has \
+                 version {own}, but another node uses version {newest}: give this node the newer list",
+                self.me
+            ));
+        }
         let heard = self.store_identity.heard.borrow();
         let is_open = |pe: &PeId| !matches!(heard.collected_from.get(pe), Some(Collection::Admitted));
         let open: Vec<_> = self.others().into_iter().filter(is_open).map(|pe| pe.to_string()).collect();
@@ -161,6 +172,12 @@ impl Node {
                 self.me
             ),
         })
+    }
+
+    /// Returns the version of this node's list of members and that of the newest list, if another node uses a
+    /// newer one (STORE-8).
+    fn newer_list_version(&self) -> Option<(u64, u64)> {
+        Some(self.list_versions()).filter(|(own, newest)| own < newest)
     }
 
     /// Returns `true` if the store is a copy, and the other nodes have not confirmed its leaves yet.
@@ -258,10 +275,11 @@ impl Node {
         });
     }
 
-    /// Polls each other node until all entries have come and all nodes have recorded this store's name.
+    /// Polls each other node until all entries have come, all nodes have recorded this store's name, and none
+    /// of them uses a newer list of members (STORE-8).
     async fn hear_all(&self) {
         loop {
-            let mut is_open = false;
+            let mut is_open = self.newer_list_version().is_some();
             for pe in self.others() {
                 is_open |= self.ask_for_account(pe);
             }
@@ -401,6 +419,9 @@ impl Node {
 
     /// Takes ownership of the store's keys (STORE-3, STORE-6).
     async fn finish_collecting(&self) {
+        if self.failure().is_some() {
+            return; // STORE-8
+        }
         let withheld = self.store_identity.withheld.borrow().clone();
         let (leaves, forwarding, decisions) = match withheld {
             None => self.inheritance(),

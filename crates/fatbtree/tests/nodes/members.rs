@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use azekura_fatbtree::sim::{Cluster, ClusterOptions, Faults};
-use azekura_fatbtree::{LeaveError, ListError, ListMark, PeId};
+use azekura_fatbtree::{Error, LeaveError, ListError, ListMark, PeId, Work};
 
 const FIRST: PeId = PeId(0);
 const SECOND: PeId = PeId(1);
@@ -156,4 +156,45 @@ fn a_node_known_but_not_listed_also_records_a_decommission() {
     assert!(matches!(done, Err(LeaveError::NoAnswer(pe)) if pe == new), "{done:?}");
     cluster.network().mend();
     leave(&cluster, LAST).expect("all answer");
+}
+
+/// STORE-8: a restored node with an old list of members does not ask the nodes that only the newer list
+/// contains, and one of these may own a leaf of the restored store. So it serves nothing by the old list.
+#[test]
+fn a_restored_store_is_not_answered_from_while_its_list_is_outdated() {
+    let cluster = started(1);
+    let node = cluster.running(LAST);
+    cluster.wait(async move { node.write([250], Work::Put(vec![1])).await }).expect("it runs");
+    let backup = cluster.disk(LAST).backup();
+    let new = cluster.spare().expect("there is one");
+    let joined = cluster.clone();
+    cluster.wait(async move { joined.join(new).await.map(drop) }).expect("it starts");
+    for pe in [FIRST, SECOND, LAST, new] {
+        go_by(&cluster, pe, 3, 30).expect("the first");
+    }
+    cluster.executor().run_for(Duration::from_secs(1));
+    let node = cluster.running(LAST);
+    let page = node.leaves()[0].page;
+    cluster.wait(async move { node.move_leaf(page, new).await }).expect("both run");
+    await_quiet(&cluster);
+    let node = cluster.running(new);
+    cluster.wait(async move { node.write([250], Work::Put(vec![2])).await }).expect("it owns the leaf");
+    cluster.crash(LAST);
+    cluster.disk(LAST).restore(&backup);
+    let again = cluster.clone();
+    let old = vec![FIRST, SECOND, LAST];
+    cluster.wait(async move { again.start_with_list(LAST, old).await.map(drop) }).expect("it starts");
+    cluster.executor().run_for(Duration::from_secs(1));
+    let node = cluster.running(LAST);
+    assert!(!node.is_settled());
+    let refused = cluster.wait(async move { node.get([250]).await });
+    let Err(Error::Unavailable { reason: Some(reason), .. }) = refused else { panic!("{refused:?}") };
+    assert!(reason.contains("has version 0, but another node uses version 3"), "{reason}");
+    // With the newer list it asks the new node, and detects that it is an old copy.
+    cluster.running(LAST).join(new);
+    go_by(&cluster, LAST, 3, 30).expect("the newest");
+    cluster.executor().run_for(Duration::from_secs(1));
+    let failure = cluster.running(LAST).failure().expect("it says why");
+    assert!(failure.contains("one of the two stores is an old copy"), "{failure}");
+    assert!(!cluster.running(LAST).is_settled());
 }
