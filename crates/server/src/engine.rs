@@ -130,7 +130,7 @@ impl Engine {
         assert!(!self.breaks_next_wait.swap(false, Relaxed), "as a test wants it");
         pending.wait().map_err(|error| {
             let error = self.note(error);
-            CommandError::Unavailable(format!("{error}; the last writes may or may not be durable"))
+            CommandError::Unknown(format!("{error}; the last writes may or may not be durable"))
         })
     }
 

@@ -159,7 +159,10 @@ impl Reader {
 pub(super) fn failed_read(error: Error) -> CommandError {
     match error {
         Error::Unknown { reason } => CommandError::Unreachable(reason),
-        error => refusal(error),
+        error => match refusal(error) {
+            CommandError::Unknown(why) => CommandError::Unavailable(why),
+            other => other,
+        },
     }
 }
 

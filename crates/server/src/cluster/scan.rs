@@ -303,7 +303,7 @@ impl<'a> Legs<'a> {
 }
 
 pub(super) fn no_leaf() -> CommandError {
-    CommandError::Unavailable("an answer without its leaf".into())
+    CommandError::Unknown("an answer without its leaf".into())
 }
 
 /// Returns the first key after `key`.

@@ -122,7 +122,7 @@ pub(crate) fn encode(value: &impl Serialize) -> Vec<u8> {
 /// Decodes a message of another node.
 pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, CommandError> {
     postcard::from_bytes(bytes).map_err(|_| {
-        CommandError::Unavailable("another node speaks another version; upgrade the older one".into())
+        CommandError::Unknown("another node speaks another version; upgrade the older one".into())
     })
 }
 
