@@ -12,9 +12,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use rustix::fs::{Mode, fchmod};
-use rustix::net::sockopt::socket_peercred;
+use rustix::net::sockopt::{self, socket_peercred};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
     accept_with, bind, recv, send, sendmsg,
@@ -103,6 +104,22 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
+    /// Makes the system probe the client after `idle` without traffic, and end the connection after
+    /// [`PROBES`] probes without an answer, with pauses of a third of `idle`. Has no effect on a Unix socket.
+    pub(crate) fn keep_alive(&self, idle: Duration) {
+        /// Number of probes, as in Redis.
+        const PROBES: u32 = 3;
+        /// Largest time in seconds that the system accepts.
+        const MOST_SECONDS: u64 = 32_767;
+        let seconds = idle.as_secs().clamp(1, MOST_SECONDS);
+        let interval = Duration::from_secs((seconds / u64::from(PROBES)).max(1));
+        // Without the probes the connection works too. The system may not offer the options.
+        let _ = sockopt::set_socket_keepalive(&self.fd, true)
+            .and_then(|()| sockopt::set_tcp_keepidle(&self.fd, Duration::from_secs(seconds)))
+            .and_then(|()| sockopt::set_tcp_keepintvl(&self.fd, interval))
+            .and_then(|()| sockopt::set_tcp_keepcnt(&self.fd, PROBES));
+    }
+
     pub(crate) fn shutdown(&self, how: Shutdown) {
         let how = match how {
             Shutdown::Read => rustix::net::Shutdown::Read,
@@ -294,6 +311,26 @@ pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_silent_tcp_client_is_probed() {
+        let address = ListenAddress::Tcp("127.0.0.1:0".parse().expect("an address"));
+        let listener = Listener::bind(&address).expect("a free port");
+        let address = listener.address().expect("it listens").tcp().expect("a port");
+        let _client = TcpStream::connect(address).expect("it listens");
+        let socket = loop {
+            if let Ok(Accepted::Client(socket)) = listener.accept() {
+                break socket;
+            }
+            std::thread::yield_now();
+        };
+        for (idle_s, kept_s, interval_s) in [(300, 300, 100), (0, 1, 1), (1 << 40, 32_767, 10_922)] {
+            socket.keep_alive(Duration::from_secs(idle_s));
+            assert!(sockopt::socket_keepalive(&socket).expect("a socket"));
+            assert_eq!(sockopt::tcp_keepidle(&socket), Ok(Duration::from_secs(kept_s)));
+            assert_eq!(sockopt::tcp_keepintvl(&socket), Ok(Duration::from_secs(interval_s)));
+        }
+    }
 
     #[test]
     fn a_thousand_clients_can_connect_before_one_is_accepted() {

@@ -81,6 +81,9 @@ pub struct ServerOptions {
     pub max_reply_bytes: usize,
     /// Time without a request after which a connection is closed; by default never.
     pub idle_timeout: Option<Duration>,
+    /// Time without traffic after which the system probes a TCP client, which ends the connection of a client
+    /// that does not answer; `None`: never. The default is 300 seconds, as in Redis.
+    pub tcp_keepalive: Option<Duration>,
     /// Time without a login after which a connection is closed.
     pub login_timeout: Duration,
     /// Time after which a client that accepts no bytes is disconnected.
@@ -116,6 +119,7 @@ impl Default for ServerOptions {
             max_unfinished_bytes: 256 << 20,
             max_reply_bytes: 64 << 20,
             idle_timeout: None,
+            tcp_keepalive: Some(Duration::from_secs(300)),
             login_timeout: Duration::from_secs(10),
             write_timeout: Duration::from_secs(30),
             transaction_timeout: Duration::from_secs(10),

@@ -308,6 +308,9 @@ fn admit(shared: &Arc<Shared>, pool: &Arc<ReactorPool>, accepted: Accepted) {
         Accepted::Client(socket) => socket,
         Accepted::OtherUser(socket) => return refuse(&socket, Refusal::OtherUser, CommandError::OtherUser),
     };
+    if let Some(idle) = shared.options.tcp_keepalive {
+        socket.keep_alive(idle);
+    }
     let client = match shared.clients.admit(socket, shared.options.max_clients) {
         Ok(client) => client,
         Err(socket) => return refuse(&socket, Refusal::TooManyClients, CommandError::TooManyClients),

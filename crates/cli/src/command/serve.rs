@@ -111,6 +111,10 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     idle_timeout: Option<Duration>,
 
+    /// Probe TCP clients without traffic for this long, and close those that do not answer; 0 is never
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "300")]
+    tcp_keepalive: Duration,
+
     /// Close connections that have not sent the password after this time
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     login_timeout: Duration,
@@ -248,6 +252,7 @@ impl Serve {
         options.max_reply_bytes = self.max_reply;
         options.login_timeout = self.login_timeout;
         options.idle_timeout = self.idle_timeout.filter(|time| !time.is_zero()); // as in Redis
+        options.tcp_keepalive = Some(self.tcp_keepalive).filter(|time| !time.is_zero());
         options.transaction_timeout = self.transaction_timeout;
         options.slow_request = self.slow_request;
         Ok(options)

@@ -93,7 +93,7 @@ pub(super) fn latency(request: Request<'_>) -> Result<Reply, CommandError> {
     }
 }
 
-fn settings(options: &ServerOptions) -> [(&'static str, String); 18] {
+fn settings(options: &ServerOptions) -> [(&'static str, String); 19] {
     let tcp = options.listen.tcp();
     let unix = match &options.listen {
         ListenAddress::Unix(path) => path.display().to_string(),
@@ -111,6 +111,7 @@ fn settings(options: &ServerOptions) -> [(&'static str, String); 18] {
         ("maxmemory", "0".into()),
         ("maxmemory-policy", "noeviction".into()),
         ("notify-keyspace-events", String::new()),
+        ("tcp-keepalive", options.tcp_keepalive.map_or(0, |t| t.as_secs()).to_string()),
         ("port", tcp.map_or(0, |address| address.port()).to_string()),
         ("proto-max-bulk-len", options.wire.max_bulk_bytes.to_string()),
         ("client-query-buffer-limit", options.wire.max_request_bytes.to_string()),
