@@ -262,7 +262,7 @@ pub(super) struct CoordinatorTransaction {
     tools: Tools,
     /// The transaction of the store with the records that it has added; `None` before the first step.
     tx: Option<(Transaction, KeyCounts)>,
-    /// Time that all steps of the transaction use, in milliseconds since 1970.
+    /// Time at which the transaction began (KEY-2), in milliseconds since 1970.
     now_ms: u64,
 }
 
@@ -423,7 +423,8 @@ fn step(shared: &Shared, tx: Option<(Transaction, KeyCounts)>, now_ms: u64, aske
     };
     let begun = tx.map_or_else(begin, Ok);
     let done = begun.and_then(|(tx, added)| {
-        let keys = shared.engine.keyspace(&tx, now_ms, !asked.is_write)?.continued(added);
+        let keys = shared.engine.keyspace(&tx, now_ms, !asked.is_write)?;
+        let keys = keys.continued(added, shared.engine.clock.now_ms());
         // After an error, dropping `tx` rolls the transaction back, unless a deadlock has done so.
         let done = run(&keys, &todo, asked)?;
         let added = keys.added();

@@ -279,8 +279,8 @@ impl ClusterSnapshot {
 /// A snapshot that several connections can read.
 #[derive(Clone, Debug)]
 pub(crate) enum SharedSnapshot {
-    /// A snapshot of this server's store.
-    Own(azekura::Snapshot),
+    /// A snapshot of this server's store, and the time at which it was opened, in milliseconds since 1970.
+    Own(azekura::Snapshot, u64),
     /// A snapshot of all nodes of the cluster.
     Cluster(Arc<ClusterSnapshot>),
 }

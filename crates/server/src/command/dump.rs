@@ -240,10 +240,10 @@ pub(super) fn restore(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResul
     let expiry = match ttl_ms {
         0 => Expiry::Never,
         at if options.is_absolute => Expiry::AtMs(at),
-        ttl => Expiry::AtMs(keys.now_ms().saturating_add(ttl)),
+        ttl => Expiry::AtMs(keys.clock_ms().saturating_add(ttl)),
     };
     match expiry {
-        Expiry::AtMs(at) if at <= keys.now_ms() => {
+        Expiry::AtMs(at) if at <= keys.clock_ms() => {
             if slot.live.is_some() {
                 keys.remove_existing(key, &slot)?;
             }

@@ -64,13 +64,13 @@ pub(super) fn expire(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     .find(|(name, ..)| is_word(request.arg(0), name))
     .ok_or(CommandError::Syntax)?;
     let conditions = Conditions::parse(request)?;
-    let at_ms = end_ms(request.arg(2), unit, origin, keys.now_ms(), name)?;
+    let at_ms = end_ms(request.arg(2), unit, origin, keys.clock_ms(), name)?;
     let slot = keys.get_for_update(request.arg(1))?;
     if slot.live.is_none() || !conditions.hold(slot.expiry(), at_ms) {
         return Ok(Reply::flag(false));
     }
     match u64::try_from(at_ms) {
-        Ok(at) if at > keys.now_ms() => {
+        Ok(at) if at > keys.clock_ms() => {
             keys.put_form(request.arg(1), &slot, slot.value(), Expiry::AtMs(at), slot.form())?
         }
         // A time in the past removes the key now.
@@ -91,16 +91,16 @@ pub(super) fn persist(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResul
 
 /// Runs `TTL`, `PTTL`, `EXPIRETIME`, `PEXPIRETIME key`: -2 if the key does not exist, -1 if it has no expiry.
 pub(super) fn ttl(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
-    let now = keys.now_ms();
+    let now = keys.clock_ms();
     let Some(end) = keys.lend(request.arg(1), |record| Ok(record.expires_ms))? else {
         return Ok(Reply::Integer(-2));
     };
     let Some(at) = end else { return Ok(Reply::Integer(-1)) };
     let name = request.arg(0);
     let answer = if is_word(name, "TTL") {
-        (at - now + 500) / 1000
+        (at.saturating_sub(now) + 500) / 1000
     } else if is_word(name, "PTTL") {
-        at - now
+        at.saturating_sub(now)
     } else if is_word(name, "EXPIRETIME") {
         (at + 500) / 1000
     } else {

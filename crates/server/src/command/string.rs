@@ -83,7 +83,7 @@ impl SetOptions {
 /// Runs `SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`.
 pub(super) fn set(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let (key, value) = (request.arg(1), request.arg(2));
-    let set = SetOptions::parse(request, keys.now_ms())?;
+    let set = SetOptions::parse(request, keys.clock_ms())?;
     if set.is_blind() {
         keys.put(key, value, Expiry::from_ms(set.ends_ms))?;
         return Ok(Reply::OK);
@@ -119,7 +119,7 @@ pub(super) fn setex(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
     let is_seconds = is_word(request.arg(0), "SETEX");
     let end = end_option(if is_seconds { b"EX" } else { b"PX" }).ok_or(CommandError::Syntax)?;
     let command = if is_seconds { "setex" } else { "psetex" };
-    let at = later_ms(request.arg(2), end, keys.now_ms(), command)?;
+    let at = later_ms(request.arg(2), end, keys.clock_ms(), command)?;
     keys.put(request.arg(1), request.arg(3), Expiry::AtMs(at))?;
     Ok(Reply::OK)
 }
@@ -158,7 +158,7 @@ pub(super) fn getex(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
     if slot.live.is_none() {
         return Ok(Reply::Null);
     }
-    let ends_ms = end.map(|end| end.ms(keys.now_ms(), "getex")).transpose()?;
+    let ends_ms = end.map(|end| end.ms(keys.clock_ms(), "getex")).transpose()?;
     let expiry = Expiry::from_ms(ends_ms);
     if slot.expiry() != expiry {
         keys.put_form(request.arg(1), &slot, slot.value(), expiry, slot.form())?;

@@ -7,8 +7,9 @@
 //!
 //! - **KEY-1** A record with an expiry has a row in `redis.expiry`, and each row has such a record: both
 //!   change in one transaction.
-//! - **KEY-2** No command finds an expired record, whether or not it has been removed. A transaction reads
-//!   the clock once, so no key expires during the transaction.
+//! - **KEY-2** No command finds an expired record, whether or not it has been removed. A transaction or a
+//!   snapshot judges expiry by the time at which it began, so no key expires during it. Times relative to now
+//!   (`EXPIRE`, `TTL`) count from the time of the command.
 //! - **KEY-3** Each change of a key notifies [`Watches`] while the key's lock is held.
 //! - **KEY-4** A transaction acquires the key's lock before the lock of the key's row in `redis.expiry`.
 
@@ -90,7 +91,10 @@ impl Expiry {
 /// The keys in one transaction, or in one snapshot.
 pub(crate) struct Keyspace<'tx> {
     source: Source<'tx>,
+    /// Time by which records are expired (KEY-2), in milliseconds since 1970.
     now_ms: u64,
+    /// Time from which relative times count (KEY-2).
+    clock_ms: u64,
     pub(crate) context: &'tx KeyspaceContext,
     /// Remaining bytes for the replies of this transaction.
     reply_left: Cell<usize>,
@@ -151,7 +155,8 @@ impl<'tx> Keyspace<'tx> {
     fn new(source: Source<'tx>, now_ms: u64, context: &'tx KeyspaceContext, is_read_only: bool) -> Self {
         let reply_left = Cell::new(context.max_reply_bytes);
         let (added, written, own_mark, visits) = Default::default();
-        Self { source, now_ms, context, reply_left, is_read_only, added, written, own_mark, visits }
+        let clock_ms = now_ms;
+        Self { source, now_ms, clock_ms, context, reply_left, is_read_only, added, written, own_mark, visits }
     }
 
     /// Returns the table of keys, for locks and changes.
@@ -164,9 +169,11 @@ impl<'tx> Keyspace<'tx> {
         self
     }
 
-    /// Continues a transaction in which earlier requests have added `added` records.
-    pub(crate) fn continued(self, added: KeyCounts) -> Self {
+    /// Continues a transaction in which earlier requests have added `added` records, with a command at
+    /// `clock_ms`.
+    pub(crate) fn continued(mut self, added: KeyCounts, clock_ms: u64) -> Self {
         self.added.set(added);
+        self.clock_ms = clock_ms.max(self.now_ms); // the clock may have been set back
         self
     }
 
@@ -221,9 +228,14 @@ impl<'tx> Keyspace<'tx> {
         }
     }
 
-    /// Returns the time of this transaction, in milliseconds since 1970.
-    pub(crate) const fn now_ms(&self) -> u64 {
-        self.now_ms
+    /// Returns the time from which relative times count (KEY-2), in milliseconds since 1970.
+    pub(crate) const fn clock_ms(&self) -> u64 {
+        self.clock_ms
+    }
+
+    /// Returns `true` if a key can exist: longer keys are absent for each command, and cannot be stored.
+    const fn can_exist(&self, key: &[u8]) -> bool {
+        key.len() <= self.context.max_key_bytes
     }
 
     /// Returns a savepoint; `None` in a snapshot, which has no changes.

@@ -30,12 +30,12 @@ pub(crate) struct Numbered {
 }
 
 impl Numbered {
-    /// Adds a snapshot of this server's store; returns its number.
-    fn insert_own(&mut self, snapshot: Snapshot) -> u64 {
+    /// Adds a snapshot of this server's store, opened at `now_ms`; returns its number.
+    fn insert_own(&mut self, snapshot: Snapshot, now_ms: u64) -> u64 {
         // The store gives two snapshots of the same state the same number, but each open snapshot needs its
         // own.
         self.last = snapshot.number().max(self.last + 1);
-        self.open.insert(self.last, SharedSnapshot::Own(snapshot));
+        self.open.insert(self.last, SharedSnapshot::Own(snapshot, now_ms));
         self.last
     }
 }
@@ -94,8 +94,9 @@ impl Session {
                 number
             }
             None => {
-                let snapshot = self.shared.engine.db.snapshot().map_err(Failure::from)?;
-                all.lock().insert_own(snapshot)
+                let engine = &self.shared.engine;
+                let snapshot = engine.db.snapshot().map_err(Failure::from)?;
+                all.lock().insert_own(snapshot, engine.clock.now_ms())
             }
         };
         self.snapshots.own.push(number);

@@ -36,7 +36,7 @@ pub(crate) enum Open {
     Live {
         tx: Box<Transaction>,
         deadline: Instant,
-        /// Time that all commands of the transaction use.
+        /// Time at which the transaction began (KEY-2).
         now_ms: u64,
         /// Number of records that the transaction has added.
         added: KeyCounts,
@@ -45,6 +45,7 @@ pub(crate) enum Open {
     ReadOnly {
         snapshot: Snapshot,
         deadline: Instant,
+        /// Time at which the snapshot was opened (KEY-2).
         now_ms: u64,
     },
     /// A transaction that runs at a node of the cluster.
@@ -287,11 +288,11 @@ impl Session {
         } else if let Some(cluster) = self.shared.cluster.get() {
             Open::Remote { transaction: Box::new(cluster.begin(is_read_only)), deadline }
         } else if is_read_only {
-            let snapshot = match at {
-                Some(SharedSnapshot::Own(snapshot)) => snapshot,
-                _ => engine.db.snapshot().map_err(Failure::from)?,
+            let (snapshot, now_ms) = match at {
+                Some(SharedSnapshot::Own(snapshot, now_ms)) => (snapshot, now_ms),
+                _ => (engine.db.snapshot().map_err(Failure::from)?, engine.clock.now_ms()),
             };
-            Open::ReadOnly { snapshot, deadline, now_ms: engine.clock.now_ms() }
+            Open::ReadOnly { snapshot, deadline, now_ms }
         } else {
             let tx = engine.db.begin().map_err(Failure::from)?;
             tx.detach_from_thread().map_err(Failure::from)?; // any thread may run the next command
@@ -390,7 +391,7 @@ impl Session {
         let context = &self.shared.engine.context;
         let keys = match &self.open {
             Open::Live { tx, now_ms, added, .. } => {
-                Keyspace::open(tx, *now_ms, context).map(|keys| keys.continued(*added))
+                Keyspace::open(tx, *now_ms, context).map(|keys| keys.continued(*added, clock.now_ms()))
             }
             Open::ReadOnly { snapshot, now_ms, .. } => Keyspace::of_snapshot(snapshot, *now_ms, context),
             _ => return Err(CommandError::Without("AZ.COMMIT", "AZ.BEGIN")),

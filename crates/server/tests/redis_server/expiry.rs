@@ -177,3 +177,49 @@ fn an_open_transaction_with_a_key_that_expires_delays_no_other_client() {
     }
     assert_eq!(other.ask("KEYS *"), "[a later sooner]");
 }
+
+/// The transaction judges expiry by its beginning, but a client that sets a time means the time from now.
+#[test]
+fn a_relative_time_in_a_transaction_counts_from_its_command() {
+    let redis = server_without_removal();
+    let mut client = redis.client();
+    for request in ["SET old 1 PX 1000", "SET kept 1", "AZ.BEGIN"] {
+        assert_eq!(client.ask(request), "OK");
+    }
+    redis.pass_ms(8000);
+    for (request, wanted) in [
+        ("GET old", "1"), // no key expires during a transaction
+        ("PTTL old", ":0"),
+        ("SET a 1 EX 10", "OK"),
+        ("PTTL a", ":10000"),
+        ("PEXPIRE kept 10000", ":1"),
+        ("SETEX c 10 1", "OK"),
+        ("GETEX old PX 10000", "1"),
+        ("PTTL old", ":10000"),
+        ("AZ.COMMIT", "OK"),
+    ] {
+        assert_eq!(client.ask(request), wanted, "{request}");
+    }
+    redis.pass_ms(9999);
+    assert_eq!(client.ask("EXISTS a kept c old"), ":4");
+    redis.pass_ms(1);
+    assert_eq!(client.ask("EXISTS a kept c old"), ":0");
+}
+
+#[test]
+fn a_snapshot_has_the_same_keys_at_any_time() {
+    let redis = TestServer::open();
+    let (mut owner, mut reader) = (redis.client(), redis.client());
+    assert_eq!(owner.ask("SET a 1 PX 1000"), "OK");
+    let number = owner.ask("AZ.SNAPSHOT");
+    let begin = format!("AZ.BEGIN RO AT {}", number.strip_prefix(':').unwrap());
+    for pass_ms in [0, 999, 1, 60_000] {
+        redis.pass_ms(pass_ms);
+        assert_eq!(reader.ask(&begin), "OK");
+        for (request, wanted) in [("GET a", "1"), ("PTTL a", ":1000"), ("DBSIZE", ":1"), ("AZ.COMMIT", "OK")]
+        {
+            assert_eq!(reader.ask(request), wanted, "{request}");
+        }
+    }
+    assert_eq!(reader.ask("GET a"), "nil");
+}
