@@ -22,6 +22,10 @@ pub(crate) struct Client {
     pub(crate) last_command: AtomicUsize,
     /// Bytes of unsent replies, if they count (`budget`).
     unsent: AtomicUsize,
+    /// Bytes of an incomplete request while the connection waits for its rest, if they count (`budget`).
+    incomplete: AtomicUsize,
+    /// Bytes that the connection releases at its end, because it was ended for its incomplete request.
+    released: AtomicUsize,
     /// Time since which replies are unsent, in milliseconds after `began`.
     unsent_since_ms: AtomicU64,
     /// Time of the last input, in milliseconds after `began`; written by its connection only.
@@ -97,6 +101,18 @@ impl Client {
         if self.age().saturating_sub(since) < time { 0 } else { self.unsent.load(Relaxed) }
     }
 
+    /// Records the memory that the connection holds while it waits for the rest of a request; 0 if it does
+    /// not wait. Called only by the connection.
+    pub(crate) fn note_incomplete(&self, bytes: usize) {
+        self.incomplete.store(bytes, Relaxed); // it only selects a connection to close
+    }
+
+    /// Returns the memory of an incomplete request that has waited for input for at least `time`.
+    fn stalled_for(&self, time: Duration) -> usize {
+        let active = Duration::from_millis(self.active_ms.load(Relaxed));
+        if self.age().saturating_sub(active) < time { 0 } else { self.incomplete.load(Relaxed) }
+    }
+
     /// Shuts down the socket, which ends the connection.
     pub(crate) fn cut(&self) {
         self.socket.shutdown(Shutdown::Both);
@@ -147,6 +163,8 @@ impl Clients {
             about: Mutex::default(),
             last_command: AtomicUsize::new(usize::MAX),
             unsent: AtomicUsize::new(0),
+            incomplete: AtomicUsize::new(0),
+            released: AtomicUsize::new(0),
             unsent_since_ms: AtomicU64::new(0),
             active_ms: AtomicU64::new(0),
         });
@@ -188,6 +206,29 @@ impl Clients {
         client.note_unsent(0);
         client.cut();
         Some(client)
+    }
+
+    /// Makes space for `excess` bytes of incomplete requests: ends the connections that hold most and have
+    /// sent nothing for `time`, and passes each to `each`. Returns `false` if these do not hold enough.
+    pub(crate) fn cut_stalled(&self, excess: usize, time: Duration, each: impl Fn(&Client)) -> bool {
+        let mut all = self.list();
+        // Connections that were ended before will release their memory.
+        let released = all.iter().map(|client| client.released.load(Relaxed)).sum();
+        let mut excess = excess.saturating_sub(released);
+        all.retain(|client| client.stalled_for(time) > 0);
+        all.sort_unstable_by_key(|client| client.stalled_for(time));
+        while excess > 0 {
+            let Some(client) = all.pop() else { return false };
+            let bytes = client.incomplete.swap(0, Relaxed);
+            if bytes == 0 {
+                continue; // the rest of its request has just arrived
+            }
+            client.released.store(bytes, Relaxed);
+            client.cut();
+            each(&client);
+            excess = excess.saturating_sub(bytes);
+        }
+        true
     }
 
     /// Ends all connections: each answers the requests that have arrived, then closes. Shuts the

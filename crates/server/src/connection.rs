@@ -15,10 +15,12 @@
 //! - **REPLY-2** Memory is bounded. A request is bounded by [`WireLimits`]; unsent replies by a quarter of a
 //!   MiB plus one reply, which [`max_reply_bytes`](crate::ServerOptions::max_reply_bytes) bounds (in a
 //!   cluster: one reply for each request of a pipeline, `cluster::pipeline`). Incomplete requests of all
-//!   connections together are bounded too (`budget`): the connection that would exceed the bound is refused
-//!   and closed. While replies are unsent, the connection reads and runs nothing more. While the unsent
-//!   replies of all connections together exceed the same bound, no connection runs a request, and the
-//!   connection with the most replies that have been unsent for [`SLOW_TIME`] is closed.
+//!   connections together are bounded too (`budget`): beyond the bound, connections that have sent nothing
+//!   for [`SLOW_TIME`] in the middle of a request are closed, those with most bytes first. If these do not
+//!   hold enough, the connection that would exceed the bound is refused and closed. While replies are unsent,
+//!   the connection reads and runs nothing more. While the unsent replies of all connections together exceed
+//!   the same bound, no connection runs a request, and the connection with the most replies that have been
+//!   unsent for [`SLOW_TIME`] is closed.
 
 use std::io::{ErrorKind, Read};
 use std::net::Shutdown;
@@ -45,7 +47,8 @@ const SEND_BYTES: usize = 256 << 10;
 /// Time for which the requests of one read may run before another thread serves the other connections.
 /// A read buffer of fast requests takes less time.
 const LONG_RUN: Duration = Duration::from_millis(20);
-/// Time for which replies are unsent before the connection may be closed for them.
+/// Time for which replies are unsent, or the rest of a request is missing, before the connection may be
+/// closed for them.
 const SLOW_TIME: Duration = Duration::from_secs(1);
 /// Pause of a connection while the unsent replies of all connections exceed their bound.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -357,12 +360,18 @@ impl Connection {
         self.shared.events.refused(&self.client.socket.peer, refusal);
     }
 
-    /// Counts the memory of incomplete requests. Ends the connection if all connections together exceed the
-    /// bound.
+    /// Counts the memory of incomplete requests. If all connections together exceed the bound, ends stalled
+    /// ones, or this one.
     fn account(&mut self) {
         let most = self.shared.options.max_unfinished_bytes;
         let bytes = self.reader.held_bytes() + self.session.held_bytes();
-        if !self.unfinished.set(&self.shared.unfinished, bytes, most) {
+        let was_free = self.unfinished.is_free();
+        let is_within = self.unfinished.set(&self.shared.unfinished, bytes, most) || self.make_space(most);
+        if !(was_free && self.unfinished.is_free()) {
+            let waits = !self.has_requests && !self.unfinished.is_free();
+            self.client.note_incomplete(if waits { bytes } else { 0 });
+        }
+        if !is_within {
             self.refuse(Refusal::TooMuchUnfinished);
             self.session.flush_pipeline(&mut self.out);
             Reply::Error(CommandError::TooMuchUnfinished(most)).encode(Protocol::Resp2, &mut self.out);
@@ -372,6 +381,16 @@ impl Connection {
             self.discards_rest = self.session.is_authenticated();
             self.unfinished.set(&self.shared.unfinished, 0, most);
         }
+    }
+
+    /// Ends stalled connections until all connections together hold at most `most` bytes of incomplete
+    /// requests. Returns `false` if that is not possible.
+    fn make_space(&self, most: usize) -> bool {
+        self.client.note_incomplete(0); // this connection has just sent something
+        let excess = self.shared.unfinished.held().saturating_sub(most);
+        self.shared.clients.cut_stalled(excess, SLOW_TIME, |stalled| {
+            self.shared.events.refused(&stalled.socket.peer, Refusal::Stalled);
+        })
     }
 
     /// Counts the memory of unsent replies.

@@ -37,12 +37,13 @@ pub(crate) enum Refusal {
     TooLarge,
     Http,
     TooMuchUnfinished,
+    Stalled,
     RepliesNotTaken,
     TooMuchUnsent,
 }
 
 impl Refusal {
-    const COUNT: usize = 11;
+    const COUNT: usize = 12;
 
     const fn reason(self) -> &'static str {
         match self {
@@ -57,6 +58,10 @@ impl Refusal {
             }
             Self::Http => "an HTTP request, possibly sent by a web page to this port",
             Self::TooMuchUnfinished => "the unfinished requests of all connections exceed --max-unfinished",
+            Self::Stalled => {
+                "the unfinished requests of all connections exceed --max-unfinished, and this client has \
+                 sent no byte of the rest of its request for a second"
+            }
             Self::TooMuchUnsent => {
                 "the unsent replies of all connections exceed --max-unfinished, and this client has most"
             }

@@ -252,3 +252,30 @@ fn unsent_replies_of_all_clients_together_are_limited() {
         std::thread::yield_now();
     }
 }
+
+/// Clients that stop in the middle of a large request hold memory that other requests need.
+#[test]
+fn stalled_requests_are_closed_when_others_need_their_memory() {
+    const BYTES: usize = 1 << 20;
+    let redis = TestServer::with(|options| options.max_unfinished_bytes = 8 * BYTES);
+    let value = vec![b'x'; BYTES];
+    let mut client = redis.client();
+    let mut stalled: Vec<_> = (0..3).map(|_| redis.client()).collect();
+    let before = info_number(&mut client, "total_net_input_bytes");
+    for client in &mut stalled {
+        client.send_raw(format!("*2\r\n$4\r\nECHO\r\n${BYTES}\r\n").as_bytes()).unwrap();
+        client.send_raw(&value[1..]).unwrap();
+    }
+    while info_number(&mut client, "total_net_input_bytes") < before + 3 * BYTES as u64 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(1100));
+    // A queue of this client, which is active, needs the memory of all of them.
+    assert_eq!(client.ask("MULTI"), "OK");
+    for _ in 0..6 {
+        assert_eq!(client.ask_raw(&[&b"ECHO"[..], &value]), "QUEUED");
+    }
+    assert!(client.ask("EXEC").starts_with("[xxx"));
+    let closed = stalled.iter_mut().filter_map(|client| client.try_reply().err()).count();
+    assert_eq!(closed, 3);
+}
