@@ -268,8 +268,8 @@ impl<'tx> Keyspace<'tx> {
 
     /// Returns the record of `key`, and charges its value to the bound of the replies.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>, Failure> {
-        if key.len() > self.context.max_key_bytes {
-            return Ok(None); // the key is too long to exist
+        if !self.can_exist(key) {
+            return Ok(None);
         }
         self.visits.note();
         let Some(bytes) = self.source.get(key)? else { return Ok(None) };
@@ -287,8 +287,8 @@ impl<'tx> Keyspace<'tx> {
         key: &[u8],
         read: impl FnOnce(LentRecord<'_>) -> Result<T, Failure>,
     ) -> Result<Option<T>, Failure> {
-        if key.len() > self.context.max_key_bytes {
-            return Ok(None); // the key is too long to exist
+        if !self.can_exist(key) {
+            return Ok(None);
         }
         self.visits.note();
         let found = self.source.with_value(key, |stored| {
@@ -304,8 +304,8 @@ impl<'tx> Keyspace<'tx> {
         key: &[u8],
         look: impl FnOnce(RecordRef<'_>) -> T,
     ) -> Result<Option<T>, Failure> {
-        if key.len() > self.context.max_key_bytes {
-            return Ok(None); // the key is too long to exist
+        if !self.can_exist(key) {
+            return Ok(None);
         }
         self.visits.note();
         let found = self.source.with_value(key, |stored| {
@@ -322,7 +322,10 @@ impl<'tx> Keyspace<'tx> {
 
     /// Returns the record of `key` and locks it for a later write.
     pub(crate) fn get_for_update(&self, key: &[u8]) -> Result<Slot, Failure> {
-        self.may_write(key)?;
+        self.may_write()?;
+        if !self.can_exist(key) {
+            return Ok(Slot::default());
+        }
         self.visits.note();
         let Some(bytes) = self.table()?.get_for_update(key)? else { return Ok(Slot::default()) };
         let record = Record::decode(bytes)?;
@@ -332,6 +335,9 @@ impl<'tx> Keyspace<'tx> {
 
     /// Acquires the write lock of `key`. Returns `true` if the key exists.
     pub(crate) fn lock(&self, key: &[u8]) -> Result<bool, Failure> {
+        if !self.can_exist(key) {
+            return Ok(false);
+        }
         let bytes = self.table()?.get_for_update(key)?;
         let is_live = |bytes: Vec<u8>| RecordRef::decode(&bytes).map(|record| record.is_live(self.now_ms));
         Ok(bytes.map(is_live).transpose()?.unwrap_or(false))
@@ -357,7 +363,7 @@ impl<'tx> Keyspace<'tx> {
         expiry: Expiry,
         form: Form,
     ) -> Result<(), Failure> {
-        self.check_value(value)?;
+        self.check_size(key, value)?;
         self.touch(key);
         let keys = self.table()?;
         record::encoded(value, expiry.ms(), form, |bytes| keys.insert(key, bytes))?;
@@ -385,8 +391,8 @@ impl<'tx> Keyspace<'tx> {
 
     /// Inserts or replaces a value.
     pub(crate) fn put(&self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), Failure> {
-        self.may_write(key)?;
-        self.check_value(value)?;
+        self.may_write()?;
+        self.check_size(key, value)?;
         self.visits.note();
         let keys = self.table()?;
         let old = record::encoded(value, expiry.ms(), Form::Assigned, |bytes| keys.replace(key, bytes))?;
@@ -403,8 +409,8 @@ impl<'tx> Keyspace<'tx> {
 
     /// Removes the key. Returns `true` if the key existed.
     pub(crate) fn remove(&self, key: &[u8]) -> Result<bool, Failure> {
-        self.may_write(b"")?;
-        if key.len() > self.context.max_key_bytes {
+        self.may_write()?;
+        if !self.can_exist(key) {
             return Ok(false);
         }
         self.visits.note();
@@ -418,7 +424,7 @@ impl<'tx> Keyspace<'tx> {
 
     /// Removes every key, by dropping the tables. Does not mark watched keys as changed (WATCH-4).
     pub(crate) fn remove_all(&self) -> Result<(), Failure> {
-        self.may_write(b"")?;
+        self.may_write()?;
         let (tx, _) = self.source.transaction()?;
         tx.drop_table(KEYS_TABLE)?;
         tx.drop_table(EXPIRY_TABLE)?;
@@ -461,18 +467,18 @@ impl<'tx> Keyspace<'tx> {
         Ok(Walked { stopped_at })
     }
 
-    /// Checks that writes are allowed and that the key is not too long.
-    fn may_write(&self, key: &[u8]) -> Result<(), CommandError> {
-        if self.is_read_only {
-            return Err(CommandError::ReadOnly);
-        }
-        let max = self.context.max_key_bytes;
-        if key.len() > max { Err(CommandError::KeyTooLong { len: key.len(), max }) } else { Ok(()) }
+    /// Checks that writes are allowed.
+    const fn may_write(&self) -> Result<(), CommandError> {
+        if self.is_read_only { Err(CommandError::ReadOnly) } else { Ok(()) }
     }
 
-    const fn check_value(&self, value: &[u8]) -> Result<(), CommandError> {
-        let max = self.context.max_value_bytes;
-        if value.len() > max { Err(CommandError::ValueTooLong) } else { Ok(()) }
+    const fn check_size(&self, key: &[u8], value: &[u8]) -> Result<(), CommandError> {
+        let (len, max) = (key.len(), self.context.max_key_bytes);
+        match value.len() > self.context.max_value_bytes {
+            _ if !self.can_exist(key) => Err(CommandError::KeyTooLong { len, max }),
+            true => Err(CommandError::ValueTooLong),
+            false => Ok(()),
+        }
     }
 
     /// Replaces the row of `key` in `redis.expiry` after its expiry has changed (KEY-1).

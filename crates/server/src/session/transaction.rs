@@ -194,12 +194,7 @@ impl Session {
         pending: &mut Pending,
     ) -> Result<Reply, CommandError> {
         let shared = &self.shared;
-        let max_key_bytes = shared.engine.context.max_key_bytes;
         for key in request.from(1) {
-            // A key that is too long to exist never changes. Another node may have larger pages.
-            if key.len() > max_key_bytes && shared.cluster.get().is_none() {
-                continue;
-            }
             if self.watched.contains(key) || self.seen.iter().any(|(seen, _)| seen.0 == key) {
                 continue;
             }
@@ -388,7 +383,7 @@ impl Session {
 
     /// Runs a data command in an interactive transaction of this server.
     pub(super) fn run_in_open(&mut self, run: Run, request: Request<'_>) -> Result<Reply, CommandError> {
-        let context = &self.shared.engine.context;
+        let (context, clock) = (&self.shared.engine.context, &self.shared.engine.clock);
         let keys = match &self.open {
             Open::Live { tx, now_ms, added, .. } => {
                 Keyspace::open(tx, *now_ms, context).map(|keys| keys.continued(*added, clock.now_ms()))

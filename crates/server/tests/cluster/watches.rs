@@ -180,3 +180,14 @@ fn any_key_of_any_node_can_come_at_random() {
     }
     panic!("never came: {missing:?}");
 }
+
+#[test]
+fn a_watched_key_that_is_too_long_to_exist_is_unchanged() {
+    let nodes = Nodes::three();
+    let (mut client, key) = (nodes.client(0), "i".repeat(10_000));
+    assert_eq!(client.ask(&format!("WATCH {key}")), "OK");
+    assert_eq!(transaction(&mut client, &["SET j 1"]), "[OK]");
+    for (request, wanted) in [("GETDEL K", "nil"), ("EXPIRE K 1", ":0"), ("DEL K", ":0")] {
+        assert_eq!(client.ask(&request.replace('K', &key)), wanted, "{request}");
+    }
+}

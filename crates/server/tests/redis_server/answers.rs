@@ -205,3 +205,52 @@ fn commands_are_listed_by_pattern_and_category() {
     let read = TestServer::open().client().ask("COMMAND LIST FILTERBY ACLCAT read");
     assert!(read.contains("getrange") && !read.contains("append"), "{read}");
 }
+
+/// A key that is too long to be stored is an absent key for each command, and only a write that would create
+/// it is refused.
+#[test]
+fn a_key_that_is_too_long_is_absent() {
+    let redis = TestServer::open();
+    let (mut client, key) = (redis.client(), "k".repeat(10_000));
+    say(&mut client, &[("SET a 1", "OK")]);
+    for (request, wanted) in [
+        ("GET K", "nil"),
+        ("GETDEL K", "nil"),
+        ("GETEX K PERSIST", "nil"),
+        ("GETEX K EX 10", "nil"),
+        ("EXPIRE K 10", ":0"),
+        ("PERSIST K", ":0"),
+        ("TTL K", ":-2"),
+        ("DEL K", ":0"),
+        ("RENAME K b", "-ERR no such key"),
+        ("RENAMENX K b", "-ERR no such key"),
+        ("COPY K b", ":0"),
+        ("SET K 1 XX", "nil"),
+        ("AZ.CAS K 1 2", ":0"),
+        ("BITOP NOT K b", ":0"),
+        ("RENAMENX a a", ":0"),
+    ] {
+        assert_eq!(client.ask(&request.replace('K', &key)), wanted, "{request}");
+    }
+    for request in [
+        "SET K 1",
+        "SET K 1 NX",
+        "SETNX K 1",
+        "GETSET K 1",
+        "APPEND K 1",
+        "INCR K",
+        "SETBIT K 1 1",
+        "SETRANGE K 1 1",
+        "MSETNX b 1 K 1",
+        "RENAME a K",
+        "RENAMENX a K",
+        "COPY a K",
+        "BITOP NOT K a",
+        "BITFIELD K SET u8 0 1",
+    ] {
+        let refused = client.ask(&request.replace('K', &key));
+        assert!(refused.starts_with("-ERR the key has 10000 bytes; the limit is"), "{request}: {refused}");
+    }
+    say(&mut client, &[("DBSIZE", ":1"), ("GET a", "1"), (&format!("WATCH {key}"), "OK"), ("MULTI", "OK")]);
+    say(&mut client, &[("SET a 2", "QUEUED"), ("EXEC", "[OK]")]);
+}
