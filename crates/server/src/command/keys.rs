@@ -85,9 +85,6 @@ pub(super) fn copy(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
 /// Runs `OBJECT ENCODING | REFCOUNT | IDLETIME | FREQ key`.
 pub(super) fn object(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let word = request.arg(1).to_ascii_uppercase();
-    if word == b"HELP" {
-        return help(keys, "object");
-    }
     if word == b"FREQ" {
         let refusal = CommandError::Protocol(NO_FREQUENCY.into());
         return if keys.exists(request.arg(2))? { Err(refusal.into()) } else { Ok(Reply::Null) };
@@ -106,13 +103,6 @@ const NO_FREQUENCY: &str = "An LFU maxmemory policy is not selected, access freq
                             note that when switching between policies at runtime LRU and LFU data will take \
                             some time to adjust.";
 
-/// Returns the reply to `HELP` of a command, and charges it to the bound of the replies.
-fn help(keys: &Keyspace<'_>, name: &str) -> CommandResult {
-    let help = super::help(name);
-    keys.charge(help.held_bytes())?;
-    Ok(help)
-}
-
 /// Returns the encoding that Redis would use for the value.
 fn encoding(record: RecordRef<'_>) -> &'static str {
     match record.form {
@@ -127,9 +117,6 @@ const MAX_EMBEDDED: usize = 44;
 
 /// Runs `MEMORY USAGE key [SAMPLES n]`: the size of the key's record, without the overhead of pages.
 pub(super) fn memory(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
-    if is_word(request.arg(1), "HELP") {
-        return help(keys, "memory");
-    }
     let mut options = Options::from(request, 3);
     if let Some(option) = options.next()
         && !(is_word(option, "SAMPLES") && integer(options.value()?)? >= 0 && options.next().is_none())

@@ -28,7 +28,7 @@ use crate::resp::{Reply, Request};
 pub(crate) use arguments::{beginning, database_index, integer, is_word, short_text};
 pub(crate) use keys::{ScanOptions, any_of, end_of_scan, flush_options, range_of, walk_all};
 pub(crate) use ordered::{RangeOptions, range_request};
-pub(crate) use subcommand::{check as check_subcommand, help};
+pub(crate) use subcommand::{help, resolve};
 pub(crate) use table::TABLE;
 
 pub(crate) type CommandResult = Result<Reply, Failure>;
@@ -115,6 +115,7 @@ pub(crate) enum SessionCommand {
     Latency,
     Acl,
     Module,
+    Help,
     AzCluster,
 }
 
@@ -124,7 +125,8 @@ impl SessionCommand {
         use SessionCommand::*;
         let is_about_server =
             matches!(self, Time | Wait | Role | Info | Config | Command | Cluster | Slowlog | Latency);
-        is_about_server || matches!(self, Acl | Module | Ping | Echo | Select | Client | Auth | Unwatch)
+        is_about_server
+            || matches!(self, Acl | Module | Help | Ping | Echo | Select | Client | Auth | Unwatch)
     }
 }
 

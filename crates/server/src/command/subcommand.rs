@@ -1,7 +1,7 @@
 //! Commands of two words: their subcommands, and the number of arguments of each.
 
-use super::Spec;
 use super::arguments::short_text;
+use super::{KeyPositions, Run, SessionCommand, Spec};
 use crate::error::CommandError;
 use crate::resp::{Reply, Request};
 
@@ -25,24 +25,39 @@ const CONTAINERS: &[(&str, &[Subcommand])] = &[
     ("object", &[("encoding", 3), ("refcount", 3), ("idletime", 3), ("freq", 3), ("help", 2)]),
 ];
 
-/// Checks that the subcommand is known and has a valid number of arguments.
-pub(crate) fn check(spec: &Spec, request: Request<'_>) -> Result<(), CommandError> {
+/// `HELP` of any command of two words. It has no key, so it runs at any node.
+static HELP: Spec = Spec {
+    name: "help",
+    arity: 2,
+    keys: KeyPositions(0, 0, 0),
+    is_write: false,
+    joins: None,
+    group: "server",
+    summary: "Returns the subcommands of a command.",
+    run: Run::Session(SessionCommand::Help),
+};
+
+/// Returns the command to run: `spec`, or [`HELP`] if that is the subcommand. Checks that the subcommand is
+/// known and has a valid number of arguments.
+pub(crate) fn resolve(spec: &'static Spec, request: Request<'_>) -> Result<&'static Spec, CommandError> {
     let container = CONTAINERS.iter().find(|(name, _)| *name == spec.name);
-    let (Some((_, words)), true) = (container, request.len() > 1) else { return Ok(()) };
+    let (Some((_, words)), true) = (container, request.len() > 1) else { return Ok(spec) };
     let given = request.arg(1);
     let Some((word, arity)) = words.iter().find(|(word, _)| given.eq_ignore_ascii_case(word.as_bytes()))
     else {
         return Err(CommandError::UnknownSubcommand(spec.name, short_text(given)));
     };
-    let is_fine = super::fits(*arity, request.len());
-    if is_fine { Ok(()) } else { Err(CommandError::Arity(format!("{}|{word}", spec.name))) }
+    if !super::fits(*arity, request.len()) {
+        return Err(CommandError::Arity(format!("{}|{word}", spec.name)));
+    }
+    Ok(if *word == "help" { &HELP } else { spec })
 }
 
-/// Returns the reply to `HELP` of a command.
-pub(crate) fn help(name: &str) -> Reply {
-    let words =
-        CONTAINERS.iter().find(|(container, _)| *container == name).map_or(&[][..], |(_, words)| words);
-    let name = name.to_ascii_uppercase();
+/// Runs `HELP` of a command of two words.
+pub(crate) fn help(request: Request<'_>) -> Reply {
+    let name = short_text(request.arg(0)).to_ascii_uppercase();
+    let container = CONTAINERS.iter().find(|(container, _)| name.eq_ignore_ascii_case(container));
+    let words = container.map_or(&[][..], |(_, words)| words);
     let head = format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:");
     let lines = words.iter().map(|(word, _)| word.to_ascii_uppercase());
     Reply::Array(std::iter::once(head).chain(lines).map(Reply::text).collect())

@@ -51,7 +51,6 @@ impl Session {
             {
                 Ok(Reply::OK)
             }
-            (b"HELP", 2) => Ok(command::help("client")),
             _ => Err(CommandError::Syntax),
         }
     }

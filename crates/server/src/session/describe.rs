@@ -18,7 +18,6 @@ pub(super) fn command(request: Request<'_>, most: usize) -> Result<Reply, Comman
         b"" => Ok(Reply::Array(TABLE.iter().map(entry).collect())),
         b"COUNT" => Ok(Reply::count(TABLE.len())),
         b"LIST" => list(request),
-        b"HELP" => Ok(command::help("command")),
         b"INFO" if request.len() == 2 => Ok(Reply::Array(TABLE.iter().map(entry).collect())),
         b"INFO" => {
             let found = request.from(2).map(|name| {

@@ -32,9 +32,6 @@ pub(super) fn config(shared: &Shared, request: Request<'_>) -> Result<Reply, Com
     if is_word(request.arg(1), "SET") || is_word(request.arg(1), "REWRITE") {
         return Err(CommandError::Setting);
     }
-    if is_word(request.arg(1), "HELP") {
-        return Ok(command::help("config"));
-    }
     let is_wanted = |name: &str| {
         request.from(2).any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
     };
@@ -46,14 +43,13 @@ pub(super) fn config(shared: &Shared, request: Request<'_>) -> Result<Reply, Com
 pub(super) fn acl(request: Request<'_>) -> Reply {
     match request.arg(1).to_ascii_uppercase().as_slice() {
         b"WHOAMI" => Reply::text("default"),
-        b"USERS" => Reply::Array(vec![Reply::text("default")]),
-        _ => command::help("acl"),
+        _ => Reply::Array(vec![Reply::text("default")]),
     }
 }
 
 /// Runs `MODULE LIST`: there are no modules. Graphical clients send the command at each connection.
-pub(super) fn module(request: Request<'_>) -> Reply {
-    if is_word(request.arg(1), "LIST") { Reply::Array(Vec::new()) } else { command::help("module") }
+pub(super) const fn module() -> Reply {
+    Reply::Array(Vec::new())
 }
 
 /// Runs `SLOWLOG GET [count] | LEN | RESET`: a slow log of length 0, because the log of events has the slow
@@ -67,7 +63,6 @@ pub(super) fn slowlog(request: Request<'_>) -> Result<Reply, CommandError> {
         },
         b"LEN" => Ok(Reply::Integer(0)),
         b"RESET" => Ok(Reply::OK),
-        b"HELP" => Ok(command::help("slowlog")),
         _ => Err(CommandError::Syntax),
     }
 }
@@ -88,7 +83,6 @@ pub(super) fn latency(request: Request<'_>) -> Result<Reply, CommandError> {
             let event = command::short_text(request.arg(2));
             Err(CommandError::Protocol(format!("No samples available for event '{event}'")))
         }
-        b"HELP" => Ok(command::help("latency")),
         _ => Err(CommandError::Syntax),
     }
 }
@@ -111,13 +105,13 @@ fn settings(options: &ServerOptions) -> [(&'static str, String); 19] {
         ("maxmemory", "0".into()),
         ("maxmemory-policy", "noeviction".into()),
         ("notify-keyspace-events", String::new()),
-        ("tcp-keepalive", options.tcp_keepalive.map_or(0, |t| t.as_secs()).to_string()),
         ("port", tcp.map_or(0, |address| address.port()).to_string()),
         ("proto-max-bulk-len", options.wire.max_bulk_bytes.to_string()),
         ("client-query-buffer-limit", options.wire.max_request_bytes.to_string()),
         ("save", String::new()),
         ("slowlog-log-slower-than", "-1".into()),
         ("slowlog-max-len", "0".into()),
+        ("tcp-keepalive", options.tcp_keepalive.map_or(0, |t| t.as_secs()).to_string()),
         ("unixsocket", unix),
         ("timeout", options.idle_timeout.map_or(0, |t| t.as_secs()).to_string()),
     ]

@@ -294,8 +294,7 @@ impl Session {
         if !spec.takes(request.len()) {
             return Err(CommandError::Arity(spec.name.into()));
         }
-        command::check_subcommand(spec, request)?;
-        Ok((at, spec))
+        Ok((at, command::resolve(spec, request)?))
     }
 
     fn dispatch(
@@ -355,7 +354,8 @@ impl Session {
             SessionCommand::Slowlog => info::slowlog(request),
             SessionCommand::Latency => info::latency(request),
             SessionCommand::Acl => Ok(info::acl(request)),
-            SessionCommand::Module => Ok(info::module(request)),
+            SessionCommand::Module => Ok(info::module()),
+            SessionCommand::Help => Ok(command::help(request)),
             SessionCommand::Auth => self.auth(request),
             SessionCommand::Unwatch => Ok(self.unwatch()),
             _ => Err(CommandError::Syntax),

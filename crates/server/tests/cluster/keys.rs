@@ -214,3 +214,22 @@ fn cluster_commands_of_redis_clients_are_harmless() {
     assert!(split.starts_with("-ERR the key has 5000 bytes"), "{split}");
     assert_eq!(client.ask("AZ.CLUSTER MAP FROM k LIMIT 1"), "[[k p :1 :2 :2]]");
 }
+
+#[test]
+fn the_subcommands_of_a_command_are_listed_by_any_node() {
+    let nodes = Nodes::three();
+    let mut client = nodes.client(0);
+    for name in ["OBJECT", "MEMORY", "CLIENT"] {
+        let wanted = format!("[{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:");
+        let request = format!("{name} HELP");
+        let help = client.ask(&request);
+        assert!(help.starts_with(&wanted) && help.ends_with(" HELP]"), "{help}");
+        assert_eq!(client.ask("MULTI"), "OK");
+        assert_eq!(client.ask(&request), "QUEUED");
+        assert_eq!(client.ask("EXEC"), format!("[{help}]"));
+        assert_eq!(client.ask("AZ.BEGIN"), "OK");
+        assert_eq!(client.ask("SET i 1"), "OK");
+        assert_eq!(client.ask(&request), help);
+        assert_eq!(client.ask("AZ.COMMIT"), "OK");
+    }
+}

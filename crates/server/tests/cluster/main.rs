@@ -11,6 +11,7 @@ mod nodes;
 mod pipeline;
 mod refusals;
 mod restarts;
+mod same;
 mod serial;
 mod snapshots;
 #[path = "../redis_server/support.rs"]
