@@ -18,7 +18,31 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Removes an integer from the front of `input` and returns it. Returns `None` if it is cut off or longer
 /// than 64 bits.
+#[inline]
 pub fn take_u64(input: &mut &[u8]) -> Option<u64> {
+    if let Some(word) = input.first_chunk() {
+        let word = u64::from_le_bytes(*word);
+        let ends = !word & 0x8080_8080_8080_8080;
+        if ends != 0 {
+            let len = ends.trailing_zeros() / 8 + 1;
+            *input = &input[len as usize..];
+            return Some(join_groups(word & u64::MAX >> (64 - 8 * len)));
+        }
+    }
+    take_bytewise(input)
+}
+
+/// Joins the groups of seven bits in the eight bytes of a word.
+#[inline]
+fn join_groups(word: u64) -> u64 {
+    let pairs = (word & 0x007f_007f_007f_007f) | (word & 0x7f00_7f00_7f00_7f00) >> 1;
+    let fours = (pairs & 0x0000_3fff_0000_3fff) | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+    (fours & 0x0fff_ffff) | (fours & 0x0fff_ffff_0000_0000) >> 4
+}
+
+/// Removes an integer as [`take_u64`] does, byte by byte: at the end of the input, or if it has more than
+/// eight bytes.
+fn take_bytewise(input: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for (i, &byte) in input.iter().enumerate().take(10) {
         let group = u64::from(byte & 0x7f);
@@ -63,6 +87,10 @@ mod tests {
                 assert_eq!(take_u64(&mut rest), Some(value));
                 assert!(rest.is_empty());
                 assert_eq!(take_u64(&mut &out[..out.len() - 1]), None);
+                // With more input behind it.
+                out.extend([0x80 | shift as u8; 9]);
+                let mut rest = out.as_slice();
+                assert_eq!((take_u64(&mut rest), rest.len()), (Some(value), 9));
             }
         }
     }

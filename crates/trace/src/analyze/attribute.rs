@@ -207,9 +207,12 @@ pub(crate) struct ThreadAccount {
 }
 
 /// Net time of a wait, without nested waits.
+#[derive(Debug)]
 pub(crate) struct Net {
     pub(crate) ns: u64,
     pub(crate) cpu: u64,
+    /// `true` if other waits are inside.
+    pub(crate) is_outer: bool,
 }
 
 impl Attribution {
@@ -277,9 +280,9 @@ impl Accounts {
     ) -> Vec<Sums> {
         let mut inside = vec![Sums::default(); thread.ops.len()];
         ongoing.iter().for_each(|(op, before)| inside[*op as usize] = before.inside);
-        let nets = net_times(&thread.waits);
+        let nets = thread.nets();
         let (mut seen, mut near) = (Vec::new(), 0);
-        for (index, (wait, net)) in thread.waits.iter().zip(&nets).enumerate() {
+        for (index, (wait, net)) in thread.waits.iter().zip(nets).enumerate() {
             let Some(end) = wait.end else { continue };
             let wait_in = Placed { wait, end, net, slices, covered: (slices.at(wait.begin), slices.at(end)) };
             let site = self.sites.entry(wait.site).or_default();
@@ -405,17 +408,18 @@ fn is_vain(thread: &ThreadSpans, index: usize, end: u64, near: &mut usize) -> bo
 }
 
 /// Returns each wait's time and CPU time, without those of the waits inside it.
-pub(crate) fn net_times(waits: &[WaitSpan]) -> Vec<Net> {
+pub(super) fn net_times(waits: &[WaitSpan]) -> Vec<Net> {
     let own = |w: &WaitSpan| {
         let ns = w.end.map_or(0, |end| end - w.begin);
-        Net { ns: ns.saturating_sub(w.inside.0), cpu: w.cpu.saturating_sub(w.inside.1) }
+        let (ns, cpu) = (ns.saturating_sub(w.inside.0), w.cpu.saturating_sub(w.inside.1));
+        Net { ns, cpu, is_outer: false }
     };
     let mut nets: Vec<Net> = waits.iter().map(own).collect();
     for inner in waits {
-        if let (Some(end), Some(parent)) = (inner.end, inner.parent)
-            && let Some(outer_end) = waits[parent as usize].end
-        {
-            let outer = &mut nets[parent as usize];
+        let Some(parent) = inner.parent else { continue };
+        let outer = &mut nets[parent as usize];
+        outer.is_outer = true;
+        if let (Some(end), Some(outer_end)) = (inner.end, waits[parent as usize].end) {
             outer.ns = outer.ns.saturating_sub(end.min(outer_end) - inner.begin);
             outer.cpu = outer.cpu.saturating_sub(inner.cpu);
         }

@@ -12,10 +12,10 @@
 //! there), or was off its processor. On few processors the last part is often the largest: the holder was
 //! preempted, and the lock is not the cause.
 
+use super::by_object::ByObject;
 use super::holders::Holders;
 use super::pair::{ThreadSpans, WaitSpan};
 use super::quick::QuickMap;
-use crate::WaitClass;
 use std::collections::BTreeMap;
 
 /// Longest gap between two recorded holds that counts as a handover, and longest time from the end of a hold
@@ -79,13 +79,15 @@ pub(crate) type Blame = QuickMap<BlameKey, BlameSums>;
 
 /// Adds a window's waits for locks, and for I/O of another thread. If a wait began in the previous window,
 /// the holder at its start is unknown.
-pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32, rows: &mut Blame) {
-    let holders = Holders::new(threads, hold_sampling);
-    for (index, wait, end) in in_order(threads) {
-        let thread = &threads[index];
+pub(super) fn blame((threads, by_object): (&[ThreadSpans], &ByObject), hold_sampling: u32, rows: &mut Blame) {
+    let holders = Holders::new(threads, by_object, hold_sampling);
+    for ended in &by_object.waits {
+        let thread = &threads[ended.thread as usize];
+        let wait = &thread.waits[ended.wait as usize];
+        let Some(end) = wait.end.filter(|_| !is_in_endless(thread, wait)) else { continue };
         let operation = wait.op.map_or(0, |op| thread.ops[op as usize].operation);
         let mut rows = Rows::new(rows, operation, wait.site);
-        let unknown = holders.divide(index, wait, end, &mut rows);
+        let unknown = holders.divide((ended.thread as usize, wait, end), ended.number as usize, &mut rows);
         if unknown > 0 {
             rows.of(None).waited += unknown;
         }
@@ -106,33 +108,6 @@ impl<'r> Rows<'r> {
 
     pub(super) fn of(&mut self, holder: Option<Holder>) -> &mut BlameSums {
         self.rows.entry((self.operation, self.site, holder)).or_default()
-    }
-}
-
-/// Returns the waits with a holder, in order of their begins, each with its thread's index and its end. So
-/// successive lookups in the data of a thread are near each other, whichever thread waits.
-fn in_order(threads: &[ThreadSpans]) -> impl Iterator<Item = (usize, &WaitSpan, u64)> {
-    let mut order: Vec<(u64, u32, u32)> = Vec::new();
-    for (index, thread) in (0..).zip(threads) {
-        let counted = (0..)
-            .zip(&thread.waits)
-            .filter(|(_, wait)| is_for_somebody(wait) && !is_in_endless(thread, wait) && wait.end.is_some());
-        order.extend(counted.map(|(at, wait)| (wait.begin, index, at)));
-    }
-    order.sort_unstable();
-    order.into_iter().filter_map(|(_, index, at)| {
-        let wait = &threads[index as usize].waits[at as usize];
-        Some((index as usize, wait, wait.end?))
-    })
-}
-
-/// Returns `true` if another thread causes the wait. This holds for each wait for a lock, and for a wait for
-/// I/O that names a thread, as a commit names the thread that flushes for it.
-fn is_for_somebody(wait: &WaitSpan) -> bool {
-    match wait.kind.class() {
-        WaitClass::Lock => true,
-        WaitClass::Io => wait.holder != 0,
-        WaitClass::Idle => false,
     }
 }
 

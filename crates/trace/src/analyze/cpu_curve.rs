@@ -92,8 +92,18 @@ impl CpuCurve {
         else {
             return self.points.get(after.saturating_sub(1)).map_or(0, |p| p.1);
         };
-        let part = u128::from(ns - before.0) * u128::from(after.1 - before.1);
-        before.1 + (part / u128::from((after.0 - before.0).max(1))) as u64
+        let (passed, ran, length) = (ns - before.0, after.1 - before.1, (after.0 - before.0).max(1));
+        let part = match passed.checked_mul(ran) {
+            Some(product) => product / length, // the usual case
+            None => (u128::from(passed) * u128::from(ran) / u128::from(length)) as u64,
+        };
+        before.1 + part
+    }
+
+    /// Returns the CPU time between two instants, as [`CpuCurve::at`] has it.
+    pub(crate) fn between(&self, begin: u64, end: u64, near: &mut usize) -> u64 {
+        let before = self.at(begin, near);
+        self.at(end, near) - before
     }
 
     /// Returns the total CPU time.

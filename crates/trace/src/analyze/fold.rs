@@ -8,6 +8,7 @@
 use super::Names;
 use super::attribute::{Attribution, ThreadAccount};
 use super::blame::{Blame, blame};
+use super::by_object::ByObject;
 use super::pair::{Carried, OpenSpan, ThreadSpans, pair};
 use super::stations::Uses;
 use super::timeline::{Line, cell_ns};
@@ -71,7 +72,8 @@ impl Totals {
             self.interpolated += thread.cpu.interpolated;
             self.last = self.last.max(thread.last);
         }
-        self.uses.add(&spans);
-        blame(&spans, frame.trace.session.hold_sampling, &mut self.blame);
+        let by_object = ByObject::new(&spans);
+        self.uses.add(&spans, &by_object);
+        blame((&spans, &by_object), frame.trace.session.hold_sampling, &mut self.blame);
     }
 }

@@ -7,6 +7,7 @@
 //! alone.
 
 use super::blame::{BlameSums, Holder, Rows, WAKE_UP_NS};
+use super::by_object::{ByObject, Held};
 use super::nearby::partition_point_from;
 use super::pair::{HoldSpan, ThreadSpans, WaitSpan};
 use super::quick::QuickMap;
@@ -27,6 +28,17 @@ struct Piece {
     operation: u16,
     begin: u64,
     end: u64,
+    /// Index of the thread's hold, if this is a whole hold.
+    hold: Option<u32>,
+}
+
+/// The state of a thread during one of its holds.
+#[derive(Debug, Clone, Copy)]
+struct State {
+    /// CPU time.
+    ran: u64,
+    /// Index of the first wait during the hold; `u32::MAX` if there is none.
+    first_wait: u32,
 }
 
 /// A site and an object.
@@ -45,18 +57,21 @@ pub(super) struct Holders<'t> {
     threads: &'t [ThreadSpans],
     hold_sampling: u32,
     by_tag: QuickMap<u32, usize>,
-    objects: QuickMap<Instance, Object<'t>>,
+    by_object: &'t ByObject,
+    /// By number of the object.
+    objects: Vec<Object>,
     /// By thread: its ended waits that are not inside another wait, in order of time.
     waits: Vec<Vec<Outermost>>,
     /// By thread: positions of the last lookups in its waits and its CPU time.
     cursors: RefCell<Vec<(usize, usize)>>,
+    /// By thread: its state during each of its holds. They are computed in order of time, so that lookups are
+    /// near each other.
+    states: Vec<OnceCell<Vec<State>>>,
 }
 
-/// The holds of an object.
+/// An object with holds.
 #[derive(Default)]
-struct Object<'t> {
-    /// (thread, hold), in order of the holds' ends.
-    holds: Vec<(usize, &'t HoldSpan)>,
+struct Object {
     is_shared: bool,
     pieces: OnceCell<Vec<Piece>>,
     /// Numbers of the first piece and of the one after the last piece in the last wait.
@@ -84,21 +99,14 @@ struct OfHolder {
 }
 
 impl<'t> Holders<'t> {
-    pub(super) fn new(threads: &'t [ThreadSpans], hold_sampling: u32) -> Self {
-        let mut objects: QuickMap<Instance, Object<'t>> = QuickMap::default();
-        for (index, thread) in threads.iter().enumerate() {
-            for hold in &thread.holds {
-                let object = objects.entry((hold.site, hold.object)).or_default();
-                object.holds.push((index, hold));
-                object.is_shared |= hold.shared;
-            }
-        }
-        for object in objects.values_mut() {
-            object.holds.sort_by_key(|(thread, hold)| (hold.end, *thread));
+    pub(super) fn new(threads: &'t [ThreadSpans], by_object: &'t ByObject, hold_sampling: u32) -> Self {
+        let object = |number| {
+            let holds = by_object.holds(number);
             // A semaphore's holders have shares without the flag. Clocks of two threads may differ a little.
-            let overlap = |pair: &[(usize, &HoldSpan)]| pair[1].1.begin + WAKE_UP_NS < pair[0].1.end;
-            object.is_shared |= object.holds.windows(2).any(overlap);
-        }
+            let overlap = |pair: &[Held]| pair[1].begin + WAKE_UP_NS < pair[0].end;
+            let is_shared = holds.iter().any(|held| held.shared) || holds.windows(2).any(overlap);
+            Object { is_shared, ..Object::default() }
+        };
         let outermost = |thread: &'t ThreadSpans| {
             let waits = thread.waits.iter().filter(|w| w.parent.is_none());
             let ended = waits.filter_map(|w| {
@@ -111,17 +119,24 @@ impl<'t> Holders<'t> {
             threads,
             hold_sampling,
             by_tag: threads.iter().enumerate().map(|(i, t)| (t.tag, i)).collect(),
-            objects,
+            by_object,
+            objects: (0..by_object.len()).map(object).collect(),
             waits: threads.iter().map(outermost).collect(),
             cursors: RefCell::new(vec![(0, 0); threads.len()]),
+            states: threads.iter().map(|_| OnceCell::new()).collect(),
         }
     }
 
-    /// Divides a wait of the thread `waiter` among the holders of the object meanwhile. Returns the time with
-    /// an unknown holder.
-    pub(super) fn divide(&self, waiter: usize, wait: &WaitSpan, end: u64, rows: &mut Rows<'_>) -> u64 {
+    /// Divides a wait of the thread `waiter` among the holders of its object, which has this number,
+    /// meanwhile. Returns the time with an unknown holder.
+    pub(super) fn divide(
+        &self,
+        (waiter, wait, end): (usize, &WaitSpan, u64),
+        number: usize,
+        rows: &mut Rows<'_>,
+    ) -> u64 {
         let (begin, instance) = (wait.begin, (wait.site, wait.object));
-        let whole = |thread, operation| Piece { thread, operation, begin, end };
+        let whole = |thread, operation| Piece { thread, operation, begin, end, hold: None };
         if let Some(&index) = self.by_tag.get(&wait.holder).filter(|&&i| i != waiter) {
             let operation = match wait.holder_in {
                 0 => self.threads[index].operation_at(begin),
@@ -130,16 +145,16 @@ impl<'t> Holders<'t> {
             return self.add_all(&[whole(index, operation)], None, (begin, end), instance, rows);
         }
         let none = Object::default();
-        let object = self.objects.get(&instance).unwrap_or(&none);
-        let pieces = object.pieces.get_or_init(|| pieces(&object.holds, None));
+        let (object, holds) = (self.objects.get(number).unwrap_or(&none), self.by_object.holds(number));
+        let pieces = object.pieces.get_or_init(|| pieces(holds, None));
         let (mut near, mut near_end) = object.near.get();
         let mut first = partition_point_from(pieces, &mut near, |piece| piece.end <= begin);
         let mut last = partition_point_from(pieces, &mut near_end, |piece| piece.begin < end);
         object.near.set((near, near_end));
-        let from = || object.holds.partition_point(|(_, h)| h.end < begin);
+        let from = || holds.partition_point(|held| held.end < begin);
         if object.is_shared && pieces[first..last].iter().any(|piece| piece.thread == waiter) {
             // The thread has a share itself, which does not delay it, but covers other holds.
-            let others = pieces_of_others(&object.holds[from()..], waiter, begin, end);
+            let others = pieces_of_others(&holds[from()..], waiter, begin, end);
             if !others.is_empty() {
                 return self.add_all(&others, None, (begin, end), instance, rows);
             }
@@ -157,12 +172,18 @@ impl<'t> Holders<'t> {
                 .then(|| (object.sums.get_or_init(|| Sums::new(self, pieces, instance)), first));
             return self.add_all(&pieces[first..last], sums, (begin, end), instance, rows);
         }
-        let releases = object.holds[from()..].iter().take_while(|(_, h)| h.end <= end + LATE_NS);
+        let releases = holds[from()..].iter().take_while(|held| held.end <= end + LATE_NS);
         let nearest = releases
-            .filter(|(t, h)| *t != waiter && h.begin == h.end)
-            .min_by_key(|(_, h)| h.end.abs_diff(end));
-        if let Some((thread, hold)) = nearest {
-            return self.add_all(&[whole(*thread, hold.operation)], None, (begin, end), instance, rows);
+            .filter(|held| held.thread as usize != waiter && held.begin == held.end)
+            .min_by_key(|held| held.end.abs_diff(end));
+        if let Some(held) = nearest {
+            return self.add_all(
+                &[whole(held.thread as usize, held.operation)],
+                None,
+                (begin, end),
+                instance,
+                rows,
+            );
         }
         rows.of(None).count += 1;
         end - begin
@@ -178,8 +199,11 @@ impl<'t> Holders<'t> {
         instance: Instance,
         rows: &mut Rows<'_>,
     ) -> u64 {
-        let clipped =
-            |piece: &Piece| Piece { begin: piece.begin.max(begin), end: piece.end.min(end), ..*piece };
+        let clipped = |piece: &Piece| {
+            let is_inside = begin <= piece.begin && piece.end <= end;
+            let hold = piece.hold.filter(|_| is_inside);
+            Piece { begin: piece.begin.max(begin), end: piece.end.min(end), hold, ..*piece }
+        };
         let Some((first, others)) = pieces.split_first() else { return end - begin };
         let first = clipped(first);
         self.add(&first, instance, rows.of(Some(self.holder(&first))));
@@ -216,11 +240,15 @@ impl<'t> Holders<'t> {
     fn add(&self, piece: &Piece, instance: Instance, sums: &mut BlameSums) {
         let (begin, end) = (piece.begin, piece.end);
         let (holder, waits) = (&self.threads[piece.thread], &self.waits[piece.thread]);
+        let state = piece.hold.map(|hold| self.states(piece.thread)[hold as usize]);
         let mut cursors = self.cursors.borrow_mut();
         let (near_wait, near_cpu) = &mut cursors[piece.thread];
         sums.waited += end - begin;
         let mut waited = 0;
-        let first = partition_point_from(waits, near_wait, |w| w.end <= begin);
+        let first = match state {
+            Some(state) => (state.first_wait as usize).min(waits.len()),
+            None => partition_point_from(waits, near_wait, |w| w.end <= begin),
+        };
         for wait in waits[first..].iter().take_while(|w| w.begin < end) {
             let overlap = wait.end.min(end) - wait.begin.max(begin);
             waited += overlap;
@@ -233,12 +261,27 @@ impl<'t> Holders<'t> {
         }
         if holder.cpu.is_known() {
             let rest = end - begin - waited.min(end - begin);
-            let before = holder.cpu.at(begin, near_cpu);
-            let ran = (holder.cpu.at(end, near_cpu) - before).min(rest);
+            let ran =
+                state.map_or_else(|| holder.cpu.between(begin, end, near_cpu), |state| state.ran).min(rest);
             sums.holder_ran += ran;
             sums.holder_off += rest - ran;
             sums.holder_preempted += holder.off.between(begin, end).min(rest - ran);
         }
+    }
+
+    /// Returns a thread's state during each of its holds.
+    fn states(&self, thread: usize) -> &[State] {
+        self.states[thread].get_or_init(|| {
+            let (spans, waits) = (&self.threads[thread], &self.waits[thread]);
+            let (mut near_wait, mut near_cpu) = (0, 0);
+            let state = |hold: &HoldSpan| {
+                let first = partition_point_from(waits, &mut near_wait, |w| w.end <= hold.begin);
+                let has_wait = waits.get(first).is_some_and(|wait| wait.begin < hold.end);
+                let first_wait = if has_wait { first as u32 } else { u32::MAX };
+                State { ran: spans.cpu.between(hold.begin, hold.end, &mut near_cpu), first_wait }
+            };
+            spans.holds.iter().map(state).collect()
+        })
     }
 
     /// Adds a gap before or after a piece: a handover, or time with an unknown holder, which is returned.
@@ -254,12 +297,14 @@ impl<'t> Holders<'t> {
 
 /// Returns the pieces of the holds, which are in the order of their ends; an overlap of shared holds counts
 /// for the one that ends first.
-fn pieces(holds: &[(usize, &HoldSpan)], without: Option<usize>) -> Vec<Piece> {
+fn pieces(holds: &[Held], without: Option<usize>) -> Vec<Piece> {
     let (mut pieces, mut covered) = (Vec::new(), 0);
-    for (thread, hold) in holds.iter().filter(|(thread, _)| Some(*thread) != without) {
-        let (begin, end) = (hold.begin.max(covered), hold.end);
+    for held in holds.iter().filter(|held| Some(held.thread as usize) != without) {
+        let (begin, end) = (held.begin.max(covered), held.end);
         if begin < end {
-            pieces.push(Piece { thread: *thread, operation: hold.operation, begin, end });
+            let (thread, operation) = (held.thread as usize, held.operation);
+            let hold = (begin == held.begin).then_some(held.hold);
+            pieces.push(Piece { thread, operation, begin, end, hold });
             covered = end;
         }
     }
@@ -267,8 +312,8 @@ fn pieces(holds: &[(usize, &HoldSpan)], without: Option<usize>) -> Vec<Piece> {
 }
 
 /// Returns the pieces between two times without the holds of one thread.
-fn pieces_of_others(holds: &[(usize, &HoldSpan)], waiter: usize, begin: u64, end: u64) -> Vec<Piece> {
-    let until = holds.iter().take_while(|(_, hold)| hold.begin < end).count();
+fn pieces_of_others(holds: &[Held], waiter: usize, begin: u64, end: u64) -> Vec<Piece> {
+    let until = holds.iter().take_while(|held| held.begin < end).count();
     let mut pieces = pieces(&holds[..until], Some(waiter));
     pieces.retain(|piece| piece.end > begin && piece.begin < end);
     pieces
@@ -361,14 +406,16 @@ mod tests {
             let inner = if random(2) == 0 { LOCK } else { (2 + random(2) as u32, 9) };
             thread.waits.push(WaitSpan::for_latch(inner, begin, begin + (at - begin) / 2));
         }
-        let holders = Holders::new(&threads, 64);
-        let all = pieces(&holders.objects[&LOCK].holds, None);
+        let by_object = ByObject::new(&threads);
+        let holders = Holders::new(&threads, &by_object, 64);
+        let number = by_object.number(LOCK).unwrap();
+        let all = pieces(by_object.holds(number), None);
         for _ in 0..500 {
             let begin = random(at);
             let end = begin + 1 + random(400_000);
             let [mut by_sums, mut one_by_one] = [Blame::default(), Blame::default()];
             let mut rows = Rows::new(&mut by_sums, 1, LOCK.0);
-            let unknown = holders.divide(0, &WaitSpan::for_latch(LOCK, begin, end), end, &mut rows);
+            let unknown = holders.divide((0, &WaitSpan::for_latch(LOCK, begin, end), end), number, &mut rows);
             let during: Vec<Piece> =
                 all.iter().filter(|piece| piece.end > begin && piece.begin < end).copied().collect();
             if during.is_empty() {

@@ -6,6 +6,7 @@
 //! | preempted time, from the kernel's records | `off_curve` |
 //! | operations, waits and holds from events | `pair` |
 //! | time by operation and by site | `attribute` |
+//! | holds by object | `by_object` |
 //! | holders that threads waited for | `blame` |
 //! | the division of a wait among holders | `holders` |
 //! | call stacks of waits | `call_paths` |
@@ -22,6 +23,7 @@
 mod attribute;
 mod blame;
 mod bounded;
+mod by_object;
 mod call_paths;
 mod cpu_curve;
 mod faults;

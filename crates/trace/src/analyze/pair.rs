@@ -7,11 +7,13 @@
 //! A long recording is read in windows of time. Spans that are open at a window's end are [`Carried`] into
 //! the next one, where they precede all others.
 
+use super::attribute::{Net, net_times};
 use super::cpu_curve::{CpuCarried, CpuCurve};
 use super::off_curve::OffCurve;
 use crate::WaitKind;
 use crate::event::{DAMAGED, Event, EventKind, SHARED, UNWOKEN};
 use crate::file::{Calibration, ThreadTrace};
+use std::cell::OnceCell;
 
 /// One execution of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +113,7 @@ pub(crate) struct ThreadSpans {
     pub(crate) ongoing: Vec<u32>,
     /// Indexes of the waits that continue in the next window.
     pub(crate) ongoing_waits: Vec<u32>,
+    pub(super) nets: OnceCell<Vec<Net>>,
 }
 
 /// Span of a thread that was open when the recording ended.
@@ -125,6 +128,11 @@ impl ThreadSpans {
     pub(crate) fn operation_at(&self, ns: u64) -> u16 {
         let after = self.op_changes.partition_point(|c| c.0 <= ns);
         after.checked_sub(1).map_or(0, |i| self.op_changes[i].1)
+    }
+
+    /// Returns the net times of the waits.
+    pub(crate) fn nets(&self) -> &[Net] {
+        self.nets.get_or_init(|| net_times(&self.waits))
     }
 
     /// Returns `true` if an operation that has not ended may still end.
@@ -142,6 +150,8 @@ pub(crate) struct Carried {
     /// Open waits, each with the CPU time at its beginning.
     waits: Vec<(WaitSpan, u64)>,
     gaps: Gaps,
+    /// Numbers of operations, waits and holds of the last window, for which the next one reserves memory.
+    counts: [usize; 3],
     /// Time of the last event.
     last: u64,
     has_begun: bool,
@@ -205,6 +215,11 @@ impl Pairing {
     fn new(thread: &ThreadTrace, cpu: CpuCurve, carried: &mut Carried) -> Self {
         let off = OffCurve::new(&thread.off);
         let mut spans = ThreadSpans { tag: thread.tag, cpu, off, ..ThreadSpans::default() };
+        let [ops, waits, holds] = carried.counts;
+        spans.ops.reserve(ops);
+        spans.op_changes.reserve(2 * ops);
+        spans.waits.reserve(waits);
+        spans.holds.reserve(holds);
         let (mut ops, mut waits) = (Vec::new(), Vec::new());
         for (span, cpu) in carried.ops.drain(..) {
             ops.push((spans.ops.len() as u32, cpu));
@@ -223,6 +238,7 @@ impl Pairing {
     /// Moves open spans into the next window.
     fn carry(&mut self, carried: &mut Carried) {
         let spans = &mut self.spans;
+        carried.counts = [spans.ops.len(), spans.waits.len(), spans.holds.len()];
         spans.ongoing = self.ops.iter().map(|o| o.0).collect();
         spans.ongoing_waits = self.waits.iter().map(|w| w.0).collect();
         let place = |of: &[u32], index: Option<u32>| {

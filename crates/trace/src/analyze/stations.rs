@@ -18,9 +18,11 @@
 //! Queue lengths follow from mean value analysis, with one station per instance: its service takes `alone`
 //! for a single thread and `in_a_row` for more.
 
-use super::attribute::net_times;
+use super::attribute::Net;
 use super::bounded::{Bounded, Instance, Size};
-use super::pair::{HoldSpan, ThreadSpans, WaitSpan};
+use super::by_object::{ByObject, Held};
+use super::nearby::partition_point_from;
+use super::pair::{ThreadSpans, WaitSpan};
 use super::quick::QuickMap;
 use crate::WaitClass;
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,10 +110,10 @@ pub(crate) struct Uses {
 
 impl Uses {
     /// Adds a window's spans.
-    pub(crate) fn add(&mut self, threads: &[ThreadSpans]) {
+    pub(super) fn add(&mut self, threads: &[ThreadSpans], by_object: &ByObject) {
         self.add_waits(threads);
         threads.iter().for_each(|thread| self.add_holds(thread));
-        self.add_handovers(threads);
+        self.add_handovers(threads, by_object);
         self.waited.prune();
         self.used.prune();
         self.gaps.prune();
@@ -162,50 +164,55 @@ impl Uses {
     fn add_waits(&mut self, threads: &[ThreadSpans]) {
         let mut spans: QuickMap<Instance, Vec<(u64, u64)>> = QuickMap::default();
         for thread in threads {
-            for (wait, end) in proofs(&thread.waits) {
-                spans.entry((wait.site, wait.object)).or_default().push((wait.begin, end));
+            for (wait, net) in thread.waits.iter().zip(thread.nets()) {
+                if let Some(end) = proven(wait, net) {
+                    spans.entry((wait.site, wait.object)).or_default().push((wait.begin, end));
+                }
             }
         }
         spans.into_iter().for_each(|(instance, spans)| self.waited.entry(instance).add(spans));
     }
 
+    /// Adds the thread's exclusive holds, and its waits for locks inside them.
     fn add_holds(&mut self, thread: &ThreadSpans) {
+        let (nets, mut near) = (thread.nets(), 0);
         for hold in thread.holds.iter().filter(|h| !h.shared) {
             let used = self.used.entry((hold.site, hold.object));
             used.holds += f64::from(hold.weight);
             used.held += f64::from(hold.weight) * (hold.end - hold.begin) as f64;
-        }
-        for (hold, waits) in waits_in_holds(thread) {
-            let used = self.used.entry((hold.site, hold.object));
+            if hold.begin == hold.end {
+                continue;
+            }
             used.recorded += hold.end - hold.begin;
-            for (site, ns) in waits {
-                *used.waited.entry(site).or_default() += ns;
+            let first = partition_point_from(&thread.waits, &mut near, |w| w.begin < hold.begin);
+            let inside = thread.waits[first..].iter().zip(&nets[first..]);
+            for (wait, net) in inside.take_while(|(w, _)| w.begin < hold.end) {
+                if wait.kind.class() == WaitClass::Lock && wait.end.is_some_and(|end| end <= hold.end) {
+                    *used.waited.entry(wait.site).or_default() += net.ns;
+                }
             }
         }
     }
 
     /// Adds the handover times: from the release by a holder until the waiting thread has the lock.
-    fn add_handovers(&mut self, threads: &[ThreadSpans]) {
-        let mut ends: QuickMap<Instance, Vec<(u64, usize)>> = QuickMap::default();
-        for (index, thread) in threads.iter().enumerate() {
-            for hold in thread.holds.iter().filter(|h| !h.shared && h.begin < h.end) {
-                ends.entry((hold.site, hold.object)).or_default().push((hold.end, index));
+    fn add_handovers(&mut self, threads: &[ThreadSpans], by_object: &ByObject) {
+        let has_ends = |number| by_object.holds(number).iter().any(Held::is_exclusive);
+        let has_ends: Vec<bool> = (0..by_object.len()).map(has_ends).collect();
+        // By object: position of the last search among its holds.
+        let mut near = vec![0; by_object.len()];
+        let mut gaps: Vec<Vec<(Instance, u64)>> = vec![Vec::new(); threads.len()];
+        for ended in &by_object.waits {
+            let (thread, number) = (&threads[ended.thread as usize], ended.number as usize);
+            let wait = &thread.waits[ended.wait as usize];
+            if has_ends.get(number) == Some(&true)
+                && let Some(end) = proven(wait, &thread.nets()[ended.wait as usize])
+                && let Some(gap) =
+                    handover((wait.begin, end), ended.thread, by_object.holds(number), &mut near[number])
+            {
+                gaps[ended.thread as usize].push(((wait.site, wait.object), gap));
             }
         }
-        ends.values_mut().for_each(|ends| ends.sort_unstable());
-        for (index, thread) in threads.iter().enumerate() {
-            for (wait, end) in proofs(&thread.waits) {
-                let instance = (wait.site, wait.object);
-                let Some(ends) = ends.get(&instance) else { continue };
-                let after = ends.partition_point(|(at, _)| *at <= end + LATE_NS);
-                let others = ends[..after].iter().rev().take_while(|(at, _)| *at >= wait.begin);
-                if let Some((released_at, _)) =
-                    others.filter(|(_, t)| *t != index).min_by_key(|(at, _)| at.abs_diff(end))
-                {
-                    self.gaps.entry(instance).add(end.saturating_sub(*released_at));
-                }
-            }
-        }
+        gaps.into_iter().flatten().for_each(|(instance, gap)| self.gaps.entry(instance).add(gap));
     }
 
     /// Returns the median handover time of all instances together.
@@ -327,35 +334,37 @@ impl Gaps {
     }
 }
 
-/// Returns the thread's recorded exclusive holds, each with the thread's waits for locks inside the hold, by
-/// site.
-fn waits_in_holds(thread: &ThreadSpans) -> impl Iterator<Item = (&HoldSpan, Vec<(u32, u64)>)> {
-    let nets = net_times(&thread.waits);
-    thread.holds.iter().filter(|h| !h.shared && h.begin < h.end).map(move |hold| {
-        let first = thread.waits.partition_point(|w| w.begin < hold.begin);
-        let inside = thread.waits[first..].iter().zip(&nets[first..]).take_while(|(w, _)| w.begin < hold.end);
-        let locks =
-            inside.filter(|(w, _)| w.kind.class() == WaitClass::Lock && w.end.is_some_and(|e| e <= hold.end));
-        (hold, locks.map(|(w, net)| (w.site, net.ns)).collect())
-    })
+/// Returns the time from the end of another thread's hold to the end of a wait. Of these holds, the one that
+/// ended nearest to the wait's end counts, and the time is 0 if it ended later. `near` is the position of the
+/// last search.
+fn handover((begin, end): (u64, u64), waiter: u32, holds: &[Held], near: &mut usize) -> Option<u64> {
+    let is_other = |held: &&Held| held.thread != waiter && held.is_exclusive();
+    let after = partition_point_from(holds, near, |held| held.end < end);
+    let later = holds[after..].iter().take_while(|held| held.end <= end + LATE_NS).find(is_other);
+    let mut within = holds[..after].iter().rev().take_while(|held| held.end >= begin);
+    let earlier = within.find(is_other).map(|held| end - held.end);
+    let later = later.map(|held| held.end - end);
+    match (later, earlier) {
+        (Some(late), gap) if gap.is_none_or(|gap| late <= gap) => Some(0),
+        (_, gap) => gap,
+    }
 }
 
-/// Returns the waits that prove that their object was held. A wait with inner waits (hazard T4) is no proof:
-/// between the inner waits the thread works, and a rw_lock would seem in use whenever its mutex is.
-fn proofs(waits: &[WaitSpan]) -> impl Iterator<Item = (&WaitSpan, u64)> {
-    let mut is_outer = vec![false; waits.len()];
-    waits.iter().filter_map(|w| w.parent).for_each(|parent| is_outer[parent as usize] = true);
-    let plain = waits.iter().zip(is_outer).filter(|(w, outer)| !outer && w.kind.class() == WaitClass::Lock);
-    plain.filter_map(|(wait, _)| wait.end.map(|end| (wait, end)))
+/// Returns the end of a wait if the wait proves that its object was held. A wait with inner waits (hazard T4)
+/// is no proof: between the inner waits the thread works, and a rw_lock would seem in use whenever its mutex
+/// is.
+fn proven(wait: &WaitSpan, net: &Net) -> Option<u64> {
+    wait.end.filter(|_| !net.is_outer && wait.kind.class() == WaitClass::Lock)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analyze::pair::HoldSpan;
 
     fn of(threads: &[ThreadSpans]) -> Vec<Station> {
         let mut uses = Uses::default();
-        uses.add(threads);
+        uses.add(threads, &ByObject::new(threads));
         uses.stations(40 * 1_060_000, 1_000.0)
     }
 

@@ -17,8 +17,7 @@
 //! Limits: service times are assumed to be exponential, though most have shorter tails. So between the knee
 //! and saturation of the next lock the prediction is low by up to a few percent.
 
-use super::attribute::net_times;
-use super::pair::{ThreadSpans, WaitSpan};
+use super::pair::ThreadSpans;
 use super::quick::QuickMap;
 use super::stations::{Station, Uses, mean_value_analysis};
 use crate::WaitClass;
@@ -119,11 +118,7 @@ impl ThreadTotals {
             *self.executions.entry(span.operation).or_default() += u64::from(span.weight);
         }
         self.cpu += thread.cpu.total();
-        self.add_waits(&thread.waits);
-    }
-
-    fn add_waits(&mut self, waits: &[WaitSpan]) {
-        for (wait, net) in waits.iter().zip(net_times(waits)) {
+        for (wait, net) in thread.waits.iter().zip(thread.nets()) {
             if wait.kind.class() == WaitClass::Lock && net.ns > 0 {
                 let sums = self.waits.entry(wait.site).or_default();
                 *sums = (sums.0 + net.ns, sums.1 + net.cpu);

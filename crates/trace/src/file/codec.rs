@@ -124,6 +124,7 @@ pub(super) fn peek(input: &mut &[u8]) -> Result<(u64, u64), &'static str> {
     Ok((count, first))
 }
 
+#[inline]
 fn decode_one(input: &mut &[u8], before: &mut Before) -> Result<Event, &'static str> {
     const CUT: &str = "an event is cut off";
     let head = take_u8(input).ok_or(CUT)?;

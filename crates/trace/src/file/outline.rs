@@ -148,21 +148,23 @@ impl Windows<'_> {
                         round.fill(false);
                     }
                     round[place] = true;
-                    let mut events = Vec::new();
-                    codec::decode(&mut payload, &mut events).map_err(malformed)?;
-                    let (some, first) = (events.len() as u64, events.first().map_or(0, |e| e.ticks));
-                    if let Some(lost) = self.gaps.block(tag, before, some, first).map_err(malformed)? {
-                        events.insert(0, lost);
+                    let is_of_next = begins_round && count >= self.most;
+                    let mut of_next = Vec::new();
+                    let events = if is_of_next { &mut of_next } else { &mut self.events[place] };
+                    let at = events.len();
+                    codec::decode(&mut payload, events).map_err(malformed)?;
+                    let (some, first) = (events.len() - at, events.get(at).map_or(0, |e| e.ticks));
+                    if let Some(lost) = self.gaps.block(tag, before, some as u64, first).map_err(malformed)? {
+                        events.insert(at, lost);
                     }
                     if !payload.is_empty() {
                         return Err(malformed("bytes behind the end of a block's content"));
                     }
-                    if begins_round && count >= self.most {
-                        self.next = Some((place, events));
+                    count += events.len() - at;
+                    if is_of_next {
+                        self.next = Some((place, of_next));
                         return Ok(Some(false));
                     }
-                    count += events.len();
-                    self.events[place].append(&mut events);
                 }
                 Some(Part::Block(..)) => {}
             }
