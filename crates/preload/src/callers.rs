@@ -3,9 +3,8 @@
 //! Programs lock through functions of their own and of their language's library, so all locks can have the
 //! same call site. Before one wait of sixteen, and the first of each thread, marks record the return
 //! addresses of the outer frames, the innermost first. The waits are drawn at random, so that a thread that
-//! waits on two paths in turn shows both. A thread's first walk continues up to the function that the thread
-//! began with. A walk costs some microseconds, but only threads that are about to wait pay
-//! for it.
+//! waits on two paths in turn shows both. A walk costs some microseconds, but only threads that are about to
+//! wait pay for it.
 //!
 //! With glibc 2.35 or later, the unwinder finds a program's tables without a lock (`_dl_find_object`). With
 //! an older one, no stack is walked (HOOK-2).
@@ -18,10 +17,8 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const ONE_OF: u32 = 16;
-/// Frames recorded for a wait: enough for the layers of a language's library.
-const LEVELS: usize = 8;
-/// Frames recorded for a thread's first wait: usually enough to reach the thread's first function.
-const FIRST_LEVELS: usize = 32;
+/// Largest number of frames recorded for a wait: usually enough to reach the thread's first function.
+const LEVELS: usize = 32;
 /// Set if the unwinder finds tables without a lock. Relaxed: stored while the process has one thread.
 static IS_FREE_OF_LOCKS: AtomicBool = AtomicBool::new(false);
 
@@ -45,8 +42,7 @@ struct Walk {
     left: u32,
     /// Number of frames found above `from`; `None` until the walk reaches `from`.
     found: Option<usize>,
-    levels: usize,
-    callers: [usize; FIRST_LEVELS],
+    callers: [usize; LEVELS],
 }
 
 /// Records, for a sample of the waits, the callers of the function that called the hook from `from`. Call
@@ -55,7 +51,7 @@ pub(crate) fn tell(thread: &mut Thread, from: usize, object: usize) {
     let waits = local().waits.get();
     local().waits.set(waits.wrapping_add(1));
     if (waits == 0 || is_drawn(waits)) && IS_FREE_OF_LOCKS.load(Relaxed) {
-        tell_now(thread, from, object, if waits == 0 { FIRST_LEVELS } else { LEVELS });
+        tell_now(thread, from, object);
     }
 }
 
@@ -70,8 +66,8 @@ fn is_drawn(wait: u32) -> bool {
 }
 
 #[cold]
-fn tell_now(thread: &mut Thread, from: usize, object: usize, levels: usize) {
-    let mut walk = Walk { from, left: MOST_FRAMES, found: None, levels, callers: [0; FIRST_LEVELS] };
+fn tell_now(thread: &mut Thread, from: usize, object: usize) {
+    let mut walk = Walk { from, left: MOST_FRAMES, found: None, callers: [0; LEVELS] };
     // SAFETY: `step` receives the pointer that is passed here, and does not unwind.
     unsafe { _Unwind_Backtrace(step, (&raw mut walk).cast()) };
     for caller in walk.callers.into_iter().take_while(|caller| *caller != 0) {
@@ -89,7 +85,7 @@ extern "C" fn step(context: *mut c_void, walk: *mut c_void) -> c_int {
     if let Some(found) = &mut walk.found {
         walk.callers[*found] = address;
         *found += 1;
-        return if *found == walk.levels { ENOUGH } else { GO_ON };
+        return if *found == LEVELS { ENOUGH } else { GO_ON };
     }
     if address == walk.from {
         walk.found = Some(0);

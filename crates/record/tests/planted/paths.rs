@@ -48,3 +48,20 @@ fn two_call_paths_to_one_lock_are_shown_with_their_shares() {
     assert!(has_both(flame), "{flame}");
     assert!(has_both(&written(Format::Perfetto)));
 }
+
+/// A path with more frames than the layers of a library shows the function that the thread called.
+#[test]
+fn the_caller_of_a_deep_recursion_is_in_the_stacks_of_its_waits() {
+    let mut programs = turn();
+    let program = build("deep", &mut programs);
+    let output = scratch().join("deep.trace");
+    assert_eq!(record(&program, &[], &output), Ok(0));
+    let analysis = Analysis::new(&Trace::read(&output).unwrap(), &AnalyzeOptions::default()).unwrap();
+    let lock = analysis.waits.iter().find(|row| row.site.starts_with("deep_mutex, mutex")).unwrap();
+    let has_caller = |frames: &[String]| frames.iter().any(|frame| frame.starts_with("dig ("));
+    let whole = lock.stacks.iter().filter(|stack| has_caller(&stack.frames));
+    let (whole, all) =
+        (whole.map(|stack| stack.count).sum::<u64>(), lock.stacks.iter().map(|stack| stack.count));
+    // The first wait of each of the two threads had more frames than the others before.
+    assert!(whole == all.sum::<u64>() && whole > 2, "{:#?}", lock.stacks);
+}
