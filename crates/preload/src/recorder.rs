@@ -91,6 +91,7 @@ pub(crate) fn join(session: &Session, command: u32, is_first: bool) -> *mut Thre
     slot.owner.store(session.owner(), Relaxed);
     // Relaxed: published by the slot's state.
     slot.cpu.store(track.cpu_source() as u32, Relaxed);
+    slot.waiting.store(0, Relaxed);
     slot.end.iter().for_each(|word| word.store(0, Relaxed));
     put_name(slot);
     let sampler = Sampler::new(HOLD_SAMPLING, tag, &DRAWN);
@@ -157,6 +158,7 @@ impl Thread {
     /// Records the begin of a wait; returns its site.
     pub(crate) fn begin_wait(&mut self, called: Called, from: usize, object: usize, kind: WaitKind) -> u32 {
         let site = sites::site(&self.area, called, from);
+        self.set_waiting(true);
         let event = self.event(EventKind::WaitBegin, site, object as u64);
         self.track.record(When::Before, Event { argument: kind as u64, ..event });
         site
@@ -165,6 +167,7 @@ impl Thread {
     /// Records the end of a wait, without an anchor: the thread now holds the resource, and others may wait
     /// for it.
     pub(crate) fn end_wait(&mut self, site: u32, object: usize, is_woken: bool) {
+        self.set_waiting(false);
         let event = self.event(EventKind::WaitEnd, site, object as u64);
         let flags = if is_woken { 0 } else { UNWOKEN };
         self.track.record(When::Later, Event { flags, ..event });
@@ -177,12 +180,22 @@ impl Thread {
 
     /// Starts to watch a call that seldom waits: see [`Track::watch`].
     pub(crate) fn watch(&mut self) -> Option<u64> {
-        self.track.watch()
+        let begun = self.track.watch();
+        self.set_waiting(begun.is_some());
+        begun
     }
 
-    /// Returns `true` if the thread has left its processor since [`Thread::watch`].
-    pub(crate) fn has_left(&self) -> bool {
+    /// Ends the watch of a call. Returns `true` if the thread has left its processor since [`Thread::watch`].
+    pub(crate) fn end_watch(&self) -> bool {
+        self.set_waiting(false);
         self.track.has_left()
+    }
+
+    /// Tells the recorder whether the thread is in a call with a probe, so that samples of its waits count
+    /// only the other calls.
+    fn set_waiting(&self, is_waiting: bool) {
+        // Relaxed: a hint for samples, which publishes no other data.
+        self.area.slot(self.index).waiting.store(is_waiting.into(), Relaxed);
     }
 
     /// Records the watched call as a wait from `begin` until now.

@@ -75,11 +75,11 @@ fn first_own(frames: &[Place]) -> usize {
     frames.iter().position(is_own).unwrap_or(0)
 }
 
-fn is_named(function: &str) -> bool {
+pub(crate) fn is_named(function: &str) -> bool {
     !function.contains("+0x") && !function.starts_with("0x")
 }
 
-fn is_own(frame: &Place) -> bool {
+pub(crate) fn is_own(frame: &Place) -> bool {
     is_own_name(&frame.function)
         && !HEADERS.iter().any(|part| frame.file.contains(part))
         && allocators::of(frame).is_none()
@@ -114,6 +114,22 @@ pub(crate) fn of<'s>(stack: impl IntoIterator<Item = &'s u64>, symbols: &Symbols
     frames
 }
 
+/// Bytes of the longest call instruction.
+pub(crate) const LONGEST_CALL: u64 = 7;
+
+/// Returns `true` if the bytes end with a call instruction: on x86-64, `E8` with four bytes, or `FF /2` in
+/// its usual lengths; on Arm, `BL` or `BLR`.
+pub(crate) fn follows_call(before: &[u8]) -> bool {
+    if cfg!(target_arch = "aarch64") {
+        let Some(&[a, b, c, d]) = before.last_chunk::<4>() else { return false };
+        let word = u32::from_le_bytes([a, b, c, d]);
+        return word >> 26 == 0b10_0101 || word & 0xffff_fc1f == 0xd63f_0000;
+    }
+    let back = |n: usize| before.len().checked_sub(n).map(|at| before[at]);
+    let indirect = |n: usize| back(n) == Some(0xff) && back(n - 1).is_some_and(|modrm| modrm >> 3 & 7 == 2);
+    back(5) == Some(0xe8) || [2, 3, 4, 6, 7].into_iter().any(indirect)
+}
+
 /// Returns the last template argument: `f()::<lambda()>` of `__invoke_impl<void, f()::<lambda()> >`.
 fn lambda(function: &str) -> Option<&str> {
     let arguments = function.strip_suffix('>')?.split_once('<')?.1;
@@ -132,6 +148,16 @@ fn lambda(function: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn return_addresses_follow_calls() {
+        assert!(follows_call(&[0x90, 0x90, 0xe8, 1, 2, 3, 4]));
+        assert!(follows_call(&[0, 0, 0, 0, 0, 0xff, 0xd0]), "call rax");
+        assert!(follows_call(&[0, 0xff, 0x15, 1, 2, 3, 4]), "call [rip + x]");
+        assert!(!follows_call(&[0, 0, 0, 0, 0, 0xff, 0xe0]), "jmp rax");
+        assert!(!follows_call(&[0; 7]) && !follows_call(&[]));
+    }
 
     #[test]
     fn functions_of_languages_and_lock_libraries_are_not_the_programs_own() {

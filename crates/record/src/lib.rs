@@ -37,6 +37,7 @@
 //! | `handoff` | locks with a separate object for each waiter |
 //! | `spins` | spin loops, by samples of the program counter |
 //! | `faults` | page faults that waited for a device |
+//! | `blocked` | waits without a probe, by samples of the threads |
 //! | `threads` | names the operation of a thread |
 //! | `stacks` | the call stacks of a sample of the waits |
 //! | `frames` | the frame of a stack to show: the first one of the program's own code |
@@ -46,6 +47,7 @@
 #![forbid(unsafe_code)]
 
 mod allocators;
+mod blocked;
 mod debug;
 mod directory;
 mod drain;

@@ -7,6 +7,7 @@
 //! operation in the same way, with the address of a thread's first function. A thread is one operation, and
 //! most threads of a server outlive the recording, so open operations and waits end with the recording.
 
+use crate::blocked::{self, Blocked};
 use crate::stacks::Stacks;
 use crate::symbols::{Files, Symbols};
 use crate::{faults, handoff, locks, spins};
@@ -55,11 +56,12 @@ fn address(file: &str) -> Option<u64> {
 /// names.
 #[must_use]
 pub fn name(trace: Trace) -> Trace {
-    name_with(trace, &mut Files::default())
+    name_with(trace, &mut Files::default(), &Blocked::default())
 }
 
-/// Replaces addresses as [`name`] does, and reads only the files that were not read for the trace before.
-pub(crate) fn name_with(mut trace: Trace, files: &mut Files) -> Trace {
+/// Replaces addresses as [`name`] does, and adds the samples in `blocked`. Reads only the files that were not
+/// read for the trace before.
+pub(crate) fn name_with(mut trace: Trace, files: &mut Files, blocked: &Blocked) -> Trace {
     trace.threads.iter_mut().for_each(end_left_waits);
     let symbols = Symbols::with(&trace.modules, files);
     let calls: HashMap<u32, Called> =
@@ -97,12 +99,13 @@ pub(crate) fn name_with(mut trace: Trace, files: &mut Files) -> Trace {
     stacks.add_to(&mut trace);
     spins::find(&mut trace, &symbols, &mut sites);
     faults::name(&mut trace, &symbols, &mut sites);
+    blocked::name(&mut trace, &symbols, &mut sites, blocked);
     let used: HashSet<u32> = trace
         .threads
         .iter()
         .flat_map(|thread| &thread.events)
         .map(|event| event.site)
-        .chain(trace.samples.iter().chain(&trace.faults).map(|sample| sample.site))
+        .chain(trace.samples.iter().chain(&trace.faults).chain(&trace.blocked).map(|sample| sample.site))
         .collect();
     trace.sites = sites.by_id().into_iter().filter(|(id, _)| used.contains(id)).collect();
     for name in trace.operations.values_mut() {

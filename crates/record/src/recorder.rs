@@ -403,7 +403,7 @@ fn write_one(
     let process = spooled.process;
     let mut trace = spooled.read().map_err(|source| RecordError::Read { process, source })?;
     seen.add_to(&mut trace);
-    write(process, &name_with(trace, files), file)
+    write(process, &name_with(trace, files, &spooled.blocked), file)
 }
 
 /// Returns the reason that a recording is incomplete, unless the only reason is the end of its process.

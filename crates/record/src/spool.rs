@@ -1,5 +1,6 @@
 //! The trace file of one process during the recording, with addresses instead of names.
 
+use crate::blocked::Blocked;
 use crate::process;
 use azekura_trace::ReadError;
 use azekura_trace::area::{
@@ -12,8 +13,8 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
 /// Memory for one event when the recording is named at its end: about 75 bytes were measured for mutexes, and
@@ -43,6 +44,7 @@ pub(crate) struct Spool {
     most_events: u64,
     /// The CPU quotas of the process, and the time of the last reading.
     quotas: (CpuQuotas, Instant),
+    blocked: Blocked,
 }
 
 /// Sums over the drained events of a thread.
@@ -61,6 +63,8 @@ pub(crate) struct Spooled {
     threads: HashMap<u32, ThreadTotals>,
     /// Number of events of the threads without a slot.
     missed: u64,
+    /// Samples of waits without a probe.
+    pub(crate) blocked: Blocked,
     /// The error of the first write that failed, if any.
     pub(crate) failed: Option<io::Error>,
 }
@@ -134,6 +138,7 @@ impl Spool {
                 .map_or(u64::MAX, |bytes| bytes / MEMORY_SHARE / BYTES_PER_EVENT),
             // A process of another PID namespace is taken to be in the recorder's group.
             quotas: (CpuQuotas::of((process & FOREIGN == 0).then_some(process)), Instant::now()),
+            blocked: Blocked::default(),
         };
         let begun = clocks(slot, flag::RECORDS, &slot.begin).filter(|begun| begun.ticks >= since);
         let sample = begun.unwrap_or_else(|| spool.sample(slot));
@@ -171,13 +176,28 @@ impl Spool {
         }
     }
 
+    /// Samples a thread, which is in a call with a probe if `waiting` is not 0.
+    pub(crate) fn sample_wait(&mut self, thread: u32, tag: u32, waiting: &AtomicU32) {
+        if let Some(maps) = self.blocked.sample((self.process, thread, tag), waiting) {
+            self.add_modules(Some(maps));
+        }
+    }
+
+    /// Records the present mappings of the process, unless it has executed another program meanwhile. `maps`
+    /// is the text of its `maps` file, if that was read already.
+    fn add_modules(&mut self, maps: Option<String>) {
+        if process::executable(self.process).is_some_and(|now| now == self.executable) {
+            let maps = maps.or_else(|| process::maps(self.process));
+            maps.into_iter().for_each(|text| self.encoder.modules(&parse_maps(&text)));
+        }
+    }
+
     /// Appends events of a thread; `lost` is the number of events that the thread has lost so far.
     pub(crate) fn events(&mut self, area: &Area, tag: u32, lost: u64, events: &[Event]) {
         let is_new = self.name_new(area, events);
-        if is_new && process::executable(self.process).is_some_and(|now| now == self.executable) {
+        if is_new {
             // The process may have loaded more libraries since the last call.
-            let maps = process::maps(self.process);
-            maps.into_iter().for_each(|text| self.encoder.modules(&parse_maps(&text)));
+            self.add_modules(None);
         }
         self.encoder.events(tag, lost, events);
         if self.encoder.event_count() > self.most_events && self.out.failed.is_none() {
@@ -259,7 +279,8 @@ impl Spool {
         }
         self.write();
         let process = process_id(self.process);
-        Spooled { process, path: self.out.path, threads: self.threads, missed, failed: self.out.failed }
+        let (threads, blocked) = (self.threads, self.blocked);
+        Spooled { process, path: self.out.path, threads, missed, blocked, failed: self.out.failed }
     }
 }
 

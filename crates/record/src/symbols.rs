@@ -114,6 +114,11 @@ impl Symbols {
         Some((first.wrapping_add(image.bias), bytes))
     }
 
+    /// Returns the name of the file with the code at `address`, without its directory.
+    pub(crate) fn library(&self, address: u64) -> Option<&str> {
+        self.image(address)?.file.path.file_name()?.to_str()
+    }
+
     fn image(&self, address: u64) -> Option<&Image> {
         let after = self.images.partition_point(|image| image.begin <= address);
         self.images[..after].last().filter(|image| address < image.end)

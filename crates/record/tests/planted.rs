@@ -24,6 +24,8 @@ use std::time::Duration;
 
 #[path = "planted/allocators.rs"]
 mod allocators;
+#[path = "planted/blocked.rs"]
+mod blocked;
 #[path = "planted/calls.rs"]
 mod calls;
 #[path = "planted/collection.rs"]

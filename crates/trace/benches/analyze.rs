@@ -62,6 +62,7 @@ fn trace() -> Trace {
         quota: None,
         switches: Switches::NotAsked,
         samples: Vec::new(),
+        blocked: Vec::new(),
         faults: Vec::new(),
         unrecorded_threads: 0,
         frames: std::collections::BTreeMap::new(),

@@ -37,7 +37,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Magic number of the header, which changes with every change of the layout.
-pub const MAGIC: u64 = 0x415a_4b41_5245_4104;
+pub const MAGIC: u64 = 0x415a_4b41_5245_4105;
 /// Name of the area's file in the recorder's directory.
 pub const FILE: &str = "area";
 /// Environment variable with the recorder's directory.
@@ -183,6 +183,8 @@ pub struct ThreadSlot {
     pub owner: AtomicU64,
     /// Source of the thread's CPU time: a [`CpuSource`](crate::file::CpuSource).
     pub cpu: AtomicU32,
+    /// Not 0 while the thread is in a call that is recorded as a wait, or will be if it waits.
+    pub waiting: AtomicU32,
     /// The thread's name, 16 bytes.
     pub name: [AtomicU64; 2],
     /// Ticks and CPU time at the end of the thread's process.

@@ -542,7 +542,7 @@ fn nothing_stands_out_only_if_no_class_of_time_is_large_in_any_operation() {
     assert!(verdict.sentence().starts_with("Its threads compute nearly all of the time"), "{verdict:?}");
     // A fifth of the thread's time is off the processor, without a probe.
     let (verdict, _) = report(vec![busy(800)]);
-    assert!(matches!(verdict, Verdict::OffCpu { share } if (share - 0.2).abs() < 0.01));
+    assert!(matches!(verdict, Verdict::OffCpu { share, .. } if (share - 0.2).abs() < 0.01));
     // The first thread waits for nothing; the other threads do.
     let (verdict, besides) = report(vec![busy(1000), waits(Idle), waits(Device)]);
     assert!(matches!(verdict, Verdict::Cpu { .. }), "{verdict:?}");

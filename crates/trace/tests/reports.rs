@@ -104,6 +104,28 @@ fn busy_processors_do_not_explain_the_time_of_threads_that_hardly_run() {
     assert!(hardly.contains("off the processor without a probe"), "{hardly}");
 }
 
+#[test]
+fn sampled_waits_without_a_probe_explain_time_off_the_processor() {
+    const END: u64 = 200_000_000;
+    const SITE: &str = "futex in malloc of libc.so.6";
+    let with_samples = |blocked: u64| {
+        let script = Script::default().enter(0, 1).anchor(0, 0).anchor(END, END / 4).switched().exit(END);
+        let mut trace = trace(END, &["get"], &[SITE], vec![script, Script::default()]);
+        let sample = |tag, site, count| CpuSample { tag, address: 0, site, count };
+        // The second thread has not executed the operation.
+        trace.blocked = vec![sample(1, 0, 100 - blocked), sample(1, 1, blocked), sample(2, 1, 900)];
+        text(&trace, &ReportOptions::default())
+    };
+    let (most, some, few) = (with_samples(60), with_samples(20), with_samples(5));
+    assert!(
+        most.contains(&format!("75 % of the time is off the processor, by samples in {SITE} (")),
+        "{most}"
+    );
+    assert!(most.contains("(60 %).") && !most.contains("without a probe"), "{most}");
+    assert!(some.contains("without a probe that says why") && some.contains("Samples show a part of it in"));
+    assert!(some.contains("20.0 %") && !few.contains("Samples show"), "{some}\n{few}");
+}
+
 /// Returns the report of a thread that runs for a quarter of 200 ms, under a quota that throttles its control
 /// group for `throttled` ns.
 fn under_quota(throttled: u64) -> String {

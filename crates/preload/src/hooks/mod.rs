@@ -110,7 +110,7 @@ fn watched<R>(
     let result = call();
     if let Some(begin) = begin {
         recording(|thread| {
-            if thread.has_left() {
+            if thread.end_watch() {
                 thread.waited(begin, called, from, object, kind());
             }
         });

@@ -15,6 +15,7 @@ use super::merge::{CpuBetween, add_off};
 use super::watch::{Off, threads_of};
 use crate::allocators;
 use crate::error::RecordError;
+use crate::frames;
 use crate::name::{CALLER, name};
 use crate::process::text;
 use crate::symbols::Symbols;
@@ -196,6 +197,7 @@ impl TraceBuilder<'_> {
             quota: None,
             switches: Switches::Recorded { lost: seen.lost },
             samples: Vec::new(),
+            blocked: Vec::new(),
             faults: Vec::new(),
             unrecorded_threads: 0,
             frames: BTreeMap::new(),
@@ -373,36 +375,14 @@ impl Callers {
 fn is_behind_a_call(code: &Code, address: u64) -> bool {
     code.iter().any(|(base, code)| {
         let at = address.checked_sub(*base).and_then(|at| usize::try_from(at).ok());
-        at.and_then(|at| code.get(at.saturating_sub(7)..at)).is_some_and(follows_call)
+        at.and_then(|at| code.get(at.saturating_sub(frames::LONGEST_CALL as usize)..at))
+            .is_some_and(frames::follows_call)
     })
-}
-
-/// Returns `true` if the bytes end with a call instruction: on x86-64, `E8` with four bytes, or `FF /2` in
-/// its usual lengths; on Arm, `BL` or `BLR`.
-fn follows_call(before: &[u8]) -> bool {
-    if cfg!(target_arch = "aarch64") {
-        let Some(&[a, b, c, d]) = before.last_chunk::<4>() else { return false };
-        let word = u32::from_le_bytes([a, b, c, d]);
-        return word >> 26 == 0b10_0101 || word & 0xffff_fc1f == 0xd63f_0000;
-    }
-    let back = |n: usize| before.len().checked_sub(n).map(|at| before[at]);
-    let indirect = |n: usize| back(n) == Some(0xff) && back(n - 1).is_some_and(|modrm| modrm >> 3 & 7 == 2);
-    back(5) == Some(0xe8) || [2, 3, 4, 6, 7].into_iter().any(indirect)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    #[cfg(target_arch = "x86_64")]
-    fn return_addresses_follow_calls() {
-        assert!(follows_call(&[0x90, 0x90, 0xe8, 1, 2, 3, 4]));
-        assert!(follows_call(&[0, 0, 0, 0, 0, 0xff, 0xd0]), "call rax");
-        assert!(follows_call(&[0, 0xff, 0x15, 1, 2, 3, 4]), "call [rip + x]");
-        assert!(!follows_call(&[0, 0, 0, 0, 0, 0xff, 0xe0]), "jmp rax");
-        assert!(!follows_call(&[0; 7]) && !follows_call(&[]));
-    }
 
     #[test]
     fn a_process_that_has_ended_has_no_threads_while_its_parent_does_not_wait() {

@@ -264,6 +264,7 @@ mod tests {
             quota: None,
             switches: Switches::NotAsked,
             samples: Vec::new(),
+            blocked: Vec::new(),
             faults: Vec::new(),
             unrecorded_threads: 0,
             frames: BTreeMap::new(),

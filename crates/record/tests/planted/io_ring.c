@@ -1,4 +1,5 @@
-// A thread waits for timers of io_uring, by the system call. Ends with 3 if the system has no io_uring.
+// A thread waits for timers of io_uring, by the system call; with an argument, by the instruction itself, as
+// liburing does. Ends with 3 if the system has no io_uring.
 #define _GNU_SOURCE
 #include "planted.h"
 #include <linux/io_uring.h>
@@ -11,13 +12,25 @@ static struct io_uring_params params;
 static char *queue, *completions;
 static struct io_uring_sqe *entries;
 static unsigned *at(char *base, unsigned offset) { return (unsigned *)(base + offset); }
+static int is_inline;
+__attribute__((noinline)) static long enter_inline(void) {
+    long done = -1;
+#ifdef __x86_64__
+    register long flags asm("r10") = IORING_ENTER_GETEVENTS, none asm("r8") = 0, size asm("r9") = 0;
+    asm volatile("syscall"
+                 : "=a"(done)
+                 : "0"(SYS_io_uring_enter), "D"(ring), "S"(1), "d"(1), "r"(flags), "r"(none), "r"(size)
+                 : "rcx", "r11", "memory");
+#endif
+    return done;
+}
 __attribute__((noinline)) static long wait_for_one(void) {
     long done = syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0);
     return done + 0 * params.flags;
 }
 static void *looper(void *unused) {
     long long period[2] = {0, 3000000};
-    for (int i = 0; i < 30; i++) {
+    for (int i = 0; i < (is_inline ? 150 : 30); i++) {
         unsigned *tail = at(queue, params.sq_off.tail);
         unsigned slot = *tail & *at(queue, params.sq_off.ring_mask);
         memset(&entries[slot], 0, sizeof *entries);
@@ -27,14 +40,15 @@ static void *looper(void *unused) {
         entries[slot].len = 1;
         at(queue, params.sq_off.array)[slot] = slot;
         atomic_store((_Atomic unsigned *)tail, *tail + 1);
-        if (wait_for_one() < 0)
+        if ((is_inline ? enter_inline() : wait_for_one()) < 0)
             exit(1);
         unsigned *head = at(completions, params.cq_off.head);
         atomic_store((_Atomic unsigned *)head, *head + 1);
     }
     return NULL;
 }
-int main(void) {
+int main(int count, char **arguments) {
+    is_inline = count > 1 && arguments[1];
     ring = syscall(SYS_io_uring_setup, 4, &params);
     if (ring < 0)
         return 3;

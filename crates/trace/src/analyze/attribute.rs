@@ -206,6 +206,12 @@ pub(crate) struct ThreadAccount {
     executed: Vec<u16>,
 }
 
+impl ThreadAccount {
+    pub(crate) fn has_executed(&self, operation: u16) -> bool {
+        self.executed.contains(&operation)
+    }
+}
+
 /// Net time of a wait, without nested waits.
 #[derive(Debug)]
 pub(crate) struct Net {

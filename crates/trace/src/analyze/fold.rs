@@ -45,6 +45,11 @@ pub(crate) struct Frame<'t> {
 }
 
 impl Totals {
+    /// Returns `true` if the thread at this index has executed the operation, or if no operation is given.
+    pub(crate) fn has_executed(&self, thread: usize, operation: u16) -> bool {
+        operation == 0 || self.accounts.get(thread).is_some_and(|account| account.has_executed(operation))
+    }
+
     /// Adds a window with the events of each thread. `is_last` means that open spans will not end.
     pub(crate) fn add(&mut self, frame: &Frame<'_>, events: &[&[Event]], is_last: bool) {
         let count = frame.trace.threads.len();

@@ -12,6 +12,7 @@
 //! | call stacks of waits | `call_paths` |
 //! | CPU time in spin loops | `spins` |
 //! | page faults that waited for a device | `faults` |
+//! | waits outside of probes | `blocked` |
 //! | lock instances as queues, and throughput ceilings | `stations` |
 //! | throughput without a lock | `what_if` |
 //! | sums over the windows of a long recording | `fold` |
@@ -22,6 +23,7 @@
 
 mod attribute;
 mod blame;
+mod blocked;
 mod bounded;
 mod by_object;
 mod call_paths;
@@ -41,6 +43,7 @@ pub mod timeline;
 pub mod verdict;
 mod what_if;
 
+pub use blocked::BlockedRow;
 pub use call_paths::StackRow;
 pub use faults::FaultRow;
 pub use rows::{
@@ -115,6 +118,9 @@ pub struct Analysis {
     pub spins: Vec<SpinRow>,
     /// Page faults that waited for a device, in descending order of their number.
     pub faults: Vec<FaultRow>,
+    /// Waits outside of probes of the threads that executed the chosen operation, in descending order of
+    /// samples.
+    pub blocked: Vec<BlockedRow>,
     /// Holders for which threads waited, in descending order of wait.
     pub blame: Vec<BlameRow>,
     /// Predictions for the chosen operation.
@@ -248,6 +254,7 @@ impl Work<'_> {
             sites: self.site_rows(),
             spins: self.spin_rows(),
             faults: self.fault_rows(),
+            blocked: self.blocked_rows(),
             blame: self.blame_rows(),
             what_if,
             open: self.open_rows(),

@@ -24,6 +24,8 @@ const WAITS: f64 = 0.10;
 /// uncontended atomic instruction takes about 20 processor cycles, a smaller fraction of any work of 80
 /// cycles or more.
 const SPINS: f64 = 0.20;
+/// Fraction of the time off the processor from which on the sampled waits outside of probes explain it.
+const EXPLAINED: f64 = 0.5;
 /// Fraction of wake-ups in vain from which on the waiters are reported as a thundering herd.
 const HERD: f64 = 0.5;
 /// Fraction of unexplained elapsed time off the processors from which on busy processors are the reason.
@@ -102,6 +104,9 @@ pub enum Verdict {
     OffCpu {
         /// Fraction of the elapsed time.
         share: f64,
+        /// The sites of most samples of waits outside of probes, and the fraction of all samples; at most
+        /// three.
+        waits: Vec<(String, f64)>,
     },
     /// Waits, none of which is known to limit the operation.
     Waits {
@@ -217,7 +222,10 @@ impl Verdict {
                 count: analysis.faults.iter().map(|row| row.count).sum(),
                 site: most.site.clone(),
             },
-            _ => Self::OffCpu { share },
+            _ => {
+                let waits = analysis.blocked.iter().take(3).map(|row| (row.site.clone(), row.share));
+                Self::OffCpu { share, waits: waits.collect() }
+            }
         }
     }
 
@@ -363,21 +371,15 @@ impl Verdict {
                  files (or swapped memory) that waited for a device, most at {site}.",
                 share * 100.0
             ),
-            Self::OffCpu { share } => format!(
-                "{:.0} % of the time is off the processor without a probe that says why (other \
-                 processes, or waits without a probe).",
-                share * 100.0
-            ),
+            Self::OffCpu { share, waits } => off_cpu_sentence(*share, waits),
             Self::Waits { idle, lock, io, largest, of_all } => {
-                let tell = |(site, part): &(String, f64)| format!("{site} ({:.0} %)", part * 100.0);
-                let largest: Vec<String> = largest.iter().map(tell).collect();
                 let [idle, lock, io] = [idle, lock, io].map(|part| part * 100.0);
                 let all = if *of_all { " of all operations" } else { "" };
                 format!(
                     "Not known: {idle:.0} % of the time{all} is in waits that look idle, {lock:.0} % in \
                      waits for locks without which little would be gained, {io:.0} % in waits for I/O. \
                      Largest: {}.",
-                    largest.join("; ")
+                    list(largest)
                 )
             }
             Self::CutShort { duration_ns } => format!(
@@ -393,6 +395,30 @@ impl Verdict {
             Self::Nothing => "Nothing stands out: no lock, device or processor limits this operation.".into(),
         }
     }
+}
+
+/// Returns the sentence about time off the processor. It names the waits that were sampled if they explain
+/// most of this time.
+fn off_cpu_sentence(share: f64, waits: &[(String, f64)]) -> String {
+    let sampled: f64 = waits.iter().map(|(_, part)| part).sum();
+    let percent = share * 100.0;
+    if sampled >= EXPLAINED * share {
+        return format!("{percent:.0} % of the time is off the processor, by samples in {}.", list(waits));
+    }
+    let mut sentence = format!(
+        "{percent:.0} % of the time is off the processor without a probe that says why (other processes, or \
+         waits without a probe)."
+    );
+    if sampled > WAITS {
+        let _ = write!(sentence, " Samples show a part of it in {}.", list(waits));
+    }
+    sentence
+}
+
+/// Returns sites with their fractions as a list.
+fn list(sites: &[(String, f64)]) -> String {
+    let tell = |(site, part): &(String, f64)| format!("{site} ({:.0} %)", part * 100.0);
+    sites.iter().map(tell).collect::<Vec<String>>().join("; ")
 }
 
 /// Returns the site with the operation's longest waits for I/O, and the kind of the waits.

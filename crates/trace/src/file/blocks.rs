@@ -87,7 +87,7 @@ impl<'i> Blocks<'i> {
                 break; // the file became shorter
             }
             for (head, offset) in chunk.windows(block::HEAD).zip(at..) {
-                let is_known = (block::SESSION..=block::FAULTS).contains(&head[0]);
+                let is_known = (block::SESSION..=block::BLOCKED).contains(&head[0]);
                 if is_known
                     && let Ok(len) = check_block_head(head, offset)
                     && offset + (block::HEAD + len) as u64 <= end

@@ -24,6 +24,7 @@
 //! | 15 frames | id, name, file, line of each frame of a stack |
 //! | 16 stacks | id, number of frames, ids of the frames, the innermost first |
 //! | 17 faults | [`CpuSample`]s of page faults of all threads |
+//! | 18 blocked | [`CpuSample`]s of threads that wait outside of probes, and of all others with site 0 |
 //!
 //! Events are in *rounds*: in a round each thread has at most one block of events. Events of a later round
 //! happened later, except those that a thread wrote while the other rings were drained. So a file can be read
@@ -72,6 +73,7 @@ mod block {
     pub(super) const FRAMES: u8 = 15;
     pub(super) const STACKS: u8 = 16;
     pub(super) const FAULTS: u8 = 17;
+    pub(super) const BLOCKED: u8 = 18;
     /// Bytes before a block's payload.
     pub(super) const HEAD: usize = 12;
 
@@ -211,14 +213,15 @@ pub struct CpuQuota {
     pub throttled_ns: u64,
 }
 
-/// Samples of a thread's program counter, taken at equal intervals of its CPU time or at page faults.
+/// Samples of a thread's program counter, taken at equal intervals of its CPU time, at page faults, or at
+/// equal intervals of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CpuSample {
     /// The thread's number in traces.
     pub tag: u32,
     /// The program counter; 0 once the recording has names.
     pub address: u64,
-    /// The site of the spin loop or the page fault at the address; 0 if none is known.
+    /// The site of the spin loop, the page fault or the wait at the address; 0 if none is known.
     pub site: u32,
     /// Number of samples.
     pub count: u64,
@@ -287,6 +290,9 @@ pub struct Trace {
     /// Page faults that waited for a device (major faults), by thread and instruction: `site` is the
     /// function.
     pub faults: Vec<CpuSample>,
+    /// Samples of threads at equal intervals of time: `site` is the place of a wait outside of probes, and 0
+    /// for a thread that ran or was in a recorded wait. Empty if there are none.
+    pub blocked: Vec<CpuSample>,
     /// Frames of stacks, by id.
     pub frames: BTreeMap<u32, Name>,
     /// Stacks of waits, by id: the ids of the frames, the innermost first.

@@ -105,6 +105,7 @@ pub(super) struct Parts {
     switches: Option<Switches>,
     samples: Vec<CpuSample>,
     faults: Vec<CpuSample>,
+    blocked: Vec<CpuSample>,
     unrecorded: u64,
     frames: BTreeMap<u32, Name>,
     stacks: BTreeMap<u32, Vec<u32>>,
@@ -141,6 +142,7 @@ impl Parts {
             (block::OFF, _) => self.take_off(input)?,
             (block::SAMPLES, _) => take_samples(input, &mut self.samples)?,
             (block::FAULTS, _) => take_samples(input, &mut self.faults)?,
+            (block::BLOCKED, _) => take_samples(input, &mut self.blocked)?,
             (block::UNRECORDED, _) => self.unrecorded = number(input)?,
             (block::QUOTA, _) => {
                 self.quota = Some(CpuQuota { millis: number(input)?, throttled_ns: number(input)? });
@@ -331,6 +333,7 @@ impl Parts {
             switches: self.switches.unwrap_or_default(),
             samples: self.samples,
             faults: self.faults,
+            blocked: self.blocked,
             frames: self.frames,
             stacks: self.stacks,
             ending,

@@ -208,6 +208,11 @@ impl Encoder {
         self.counts(block::FAULTS, faults);
     }
 
+    /// Writes samples of waits outside of probes; nothing if there are none.
+    pub fn blocked(&mut self, samples: &[CpuSample]) {
+        self.counts(block::BLOCKED, samples);
+    }
+
     fn counts(&mut self, kind: u8, samples: &[CpuSample]) {
         if samples.is_empty() {
             return;
@@ -296,6 +301,7 @@ impl super::Trace {
         encoder.switches(&self.switches);
         encoder.samples(&self.samples);
         encoder.faults(&self.faults);
+        encoder.blocked(&self.blocked);
         encoder.unrecorded(self.unrecorded_threads);
         if let Some((first, last)) = self.machine_cpu_ns {
             encoder.machine(first);

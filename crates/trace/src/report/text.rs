@@ -16,6 +16,7 @@ pub(super) fn text(analysis: &Analysis, top: usize) -> String {
     sites(analysis, top, &mut out);
     spins(analysis, top, &mut out);
     faults(analysis, top, &mut out);
+    blocked(analysis, top, &mut out);
     blame(analysis, top, &mut out);
     what_if(analysis, top, &mut out);
     open(analysis, &mut out);
@@ -201,6 +202,17 @@ fn faults(analysis: &Analysis, top: usize, out: &mut String) {
     }
     if !table.is_empty() {
         title(out, "Page faults that waited for a device (mapped files, swapped memory)");
+        table.write(out);
+    }
+}
+
+fn blocked(analysis: &Analysis, top: usize, out: &mut String) {
+    let mut table = Table::new(1, &["site", "samples", "of the threads' time"]);
+    for row in analysis.blocked.iter().take(top) {
+        table.row(vec![row.site.clone(), grouped(row.samples as i64), percent(row.share)]);
+    }
+    if !table.is_empty() {
+        title(out, &format!("Waits outside of probes, by samples of the threads of {}", analysis.operation));
         table.write(out);
     }
 }

@@ -118,6 +118,7 @@ pub(crate) fn trace(duration: u64, operations: &[&str], sites: &[&str], threads:
         quota: None,
         switches: Switches::NotAsked,
         samples: Vec::new(),
+        blocked: Vec::new(),
         faults: Vec::new(),
         unrecorded_threads: 0,
         frames: std::collections::BTreeMap::new(),

@@ -51,6 +51,7 @@ pub(crate) fn trace(events: u64) -> Trace {
         switches: Switches::Recorded { lost: 7 },
         unrecorded_threads: 5,
         faults: vec![CpuSample { tag: 2, address: 0x6010, site: 1, count: 9 }],
+        blocked: vec![CpuSample { tag: 3, address: 0, site: 1, count: 4 }],
         samples: vec![CpuSample { tag: 1, address: 0x5010, site: 2, count: 300 }],
         frames: [(1, name("lock")), (2, name("main"))].into(),
         stacks: [(1, vec![1, 2]), (2, vec![2])].into(),
