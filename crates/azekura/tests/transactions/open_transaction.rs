@@ -409,7 +409,7 @@ fn the_log_stays_short_beside_a_transaction_that_uses_the_undo_log_of_many_commi
     large(2);
     assert_eq!(db.stats().snapshots.waiting_to_free, 200);
     let tx = begin_open(&db);
-    for n in 0..2_000 {
+    for n in 0..20_000 {
         tx.table(&OPEN).unwrap().insert(&(1_000 + n), &[3; 20]).expect("writes");
     }
     let most = commit_many(&db, 0, 40_000);
