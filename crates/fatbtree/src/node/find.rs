@@ -12,11 +12,12 @@
 //! A sender with a stale route entry receives the current entry with the reply.
 //!
 //! - **FIND-1** After the origin has stopped waiting for an answer, a node does not execute the request. The
-//!   message contains the time that is left, and the node counts from its arrival. So requests that wait for a leaf do not accumulate, and a
-//!   write with an unknown outcome does not overwrite later writes of its client. (A process that was
-//!   suspended does not execute the requests that arrived meanwhile: BEAT-5.) A node does not begin a write in
-//!   the last part of this time either ([`ANSWER_TIME`]): a write that has only waited, for a lock or for a
-//!   connection, is refused while the origin still waits, and its outcome is known.
+//!   message contains the time that is left, and the node counts from its arrival. So requests that wait for
+//!   a leaf do not accumulate, and a write with an unknown outcome does not overwrite later writes of its
+//!   client. (A process that was suspended does not execute the requests that arrived meanwhile: BEAT-5.) A
+//!   node does not begin a write in the last part of this time either ([`ANSWER_TIME`]): a write that has
+//!   only waited, for a lock or for a connection, is refused while the origin still waits, and its outcome is
+//!   known.
 
 use std::time::Duration;
 
