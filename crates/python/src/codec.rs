@@ -37,9 +37,6 @@ pub(crate) enum Codec {
     Pickle,
 }
 
-const CODECS: &str = "a codec is bytes, str, int or float; for keys also a tuple of these, as (str, int); \
-     for values also \"json\", \"pickle\", or () for none";
-
 impl Codec {
     fn simple(codec: &Bound<'_, PyAny>) -> Option<Self> {
         let py = codec.py();
@@ -52,25 +49,37 @@ impl Codec {
         all.into_iter().find(|(_, kind)| kind.is(codec)).map(|(codec, _)| codec)
     }
 
-    /// Returns the codec for the argument `key` of `table`.
-    pub(crate) fn of_keys(codec: &Bound<'_, PyAny>) -> PyResult<Self> {
+    /// Returns the codec for the argument `key` of `table`; `table` is its name.
+    pub(crate) fn of_keys(codec: &Bound<'_, PyAny>, table: &str) -> PyResult<Self> {
         if let Ok(parts) = codec.cast::<PyTuple>() {
             let parts: Option<Vec<Self>> = parts.iter().map(|part| Self::simple(&part)).collect();
             if let Some(parts) = parts.filter(|parts| parts.len() > 1) {
                 return Ok(Self::Tuple(parts));
             }
         }
-        Self::simple(codec).ok_or_else(|| PyTypeError::new_err(CODECS))
+        Self::simple(codec).ok_or_else(|| {
+            PyTypeError::new_err(format!(
+                "table {table:?}: key is bytes, str, int or float, or a tuple of these, as (str, int); \
+                 not {}",
+                shown(codec)
+            ))
+        })
     }
 
-    /// Returns the codec for the argument `value` of `table`.
-    pub(crate) fn of_values(codec: &Bound<'_, PyAny>) -> PyResult<Self> {
+    /// Returns the codec for the argument `value` of `table`; `table` is its name.
+    pub(crate) fn of_values(codec: &Bound<'_, PyAny>, table: &str) -> PyResult<Self> {
         let named = match codec.extract::<Cow<'_, str>>().ok().as_deref() {
             Some("json") => Some(Self::Json),
             Some("pickle") => Some(Self::Pickle),
             _ => codec.cast::<PyTuple>().is_ok_and(|codec| codec.is_empty()).then_some(Self::Unit),
         };
-        named.or_else(|| Self::simple(codec)).ok_or_else(|| PyTypeError::new_err(CODECS))
+        named.or_else(|| Self::simple(codec)).ok_or_else(|| {
+            PyTypeError::new_err(format!(
+                "table {table:?}: value is bytes, str, int, float, \"json\", \"pickle\", or () for none; \
+                 not {}",
+                shown(codec)
+            ))
+        })
     }
 
     /// Returns the type name for the catalog.
@@ -89,7 +98,19 @@ impl Codec {
         }
     }
 
-    /// Encodes a key. A tuple may have only the first parts of a key.
+    /// Returns the codec as the arguments of `table` state it.
+    pub(crate) fn python_name(&self) -> String {
+        match self {
+            Self::Int => "int".into(),
+            Self::Float => "float".into(),
+            Self::Tuple(parts) => {
+                format!("({})", parts.iter().map(Self::python_name).collect::<Vec<_>>().join(", "))
+            }
+            other => other.type_name(),
+        }
+    }
+
+    /// Encodes a key.
     pub(crate) fn key<'a>(&self, key: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
         if let (Self::Bytes, Ok(bytes)) = (self, key.cast::<PyBytes>()) {
             return Ok(Cow::Borrowed(bytes.as_bytes()));
@@ -101,10 +122,7 @@ impl Codec {
         };
         let parts = key.cast::<PyTuple>()?;
         if parts.len() != codecs.len() {
-            let (expected, found) = (codecs.len(), parts.len());
-            return Err(PyTypeError::new_err(format!(
-                "a key of this table has {expected} parts, not {found}"
-            )));
+            return Err(PyTypeError::new_err("wrong number of parts"));
         }
         for (number, (codec, part)) in codecs.iter().zip(parts.iter()).enumerate() {
             codec.encode(&part, &mut out, number + 1 == codecs.len())?;
@@ -127,9 +145,13 @@ impl Codec {
     pub(crate) fn prefix(&self, prefix: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
         match self {
             Self::Tuple(_) => self.leading(prefix.cast::<PyTuple>()?),
-            Self::Bytes | Self::Str => self.key(prefix).map(Cow::into_owned),
-            _ => Err(PyTypeError::new_err("only keys of text, bytes or tuples have prefixes")),
+            _ => self.key(prefix).map(Cow::into_owned),
         }
+    }
+
+    /// Returns `true` if keys have prefixes.
+    pub(crate) const fn has_prefixes(&self) -> bool {
+        matches!(self, Self::Bytes | Self::Str | Self::Tuple(_))
     }
 
     /// Returns `true` if a prefix has all parts of a tuple, so that at most one key has this prefix.
@@ -142,7 +164,7 @@ impl Codec {
         let Self::Tuple(codecs) = self else { return Ok(Vec::new()) };
         let mut out = Vec::new();
         if parts.len() > codecs.len() {
-            return Err(PyTypeError::new_err(format!("a key of this table has {} parts", codecs.len())));
+            return Err(PyTypeError::new_err("too many parts"));
         }
         for (number, (codec, part)) in codecs.iter().zip(parts.iter()).enumerate() {
             codec.encode(&part, &mut out, number + 1 == codecs.len())?;
@@ -200,7 +222,7 @@ impl Codec {
             Self::Int => value.extract::<i64>()?.to_le_bytes().to_vec().into(),
             Self::Float => value.extract::<f64>()?.to_le_bytes().to_vec().into(),
             Self::Unit if value.cast::<PyTuple>().is_ok_and(|value| value.is_empty()) => Cow::Borrowed(&[]),
-            Self::Unit => return Err(PyTypeError::new_err("the values of this table are all ()")),
+            Self::Unit => return Err(PyTypeError::new_err("not ()")),
             Self::Json => {
                 let text = py.import("json")?.call_method1("dumps", (value,))?;
                 text.extract::<String>()?.into_bytes().into()
@@ -216,7 +238,7 @@ impl Codec {
     /// Decodes a value.
     pub(crate) fn value_from<'py>(&self, py: Python<'py>, stored: &[u8]) -> PyResult<Bound<'py, PyAny>> {
         let damaged =
-            || Corrupt::new_err(format!("{} stored bytes are not a {}", stored.len(), self.type_name()));
+            || Corrupt::new_err(format!("{} stored bytes are no {}", stored.len(), self.python_name()));
         let number = || stored.try_into().map_err(|_| damaged());
         Ok(match self {
             Self::Str => PyString::new(py, std::str::from_utf8(stored).map_err(|_| damaged())?).into_any(),
@@ -239,20 +261,32 @@ fn bytes<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
         return Ok(Cow::Owned(bytes.to_vec()));
     }
     // Other objects with the buffer protocol, such as memoryview and array.
-    let view = PyMemoryView::from(object).map_err(|_| not_bytes(object))?;
+    let view = PyMemoryView::from(object)?;
     // The bytes of objects are addresses. The names of fields are between colons: `T{<i:name:<O:other:}`.
     let format: String = view.getattr("format")?.extract()?;
     if format.split(':').step_by(2).any(|codes| codes.contains('O')) {
-        return Err(not_bytes(object));
+        return Err(PyTypeError::new_err("not bytes"));
     }
     Ok(Cow::Owned(view.call_method0("tobytes")?.extract()?))
 }
 
-fn not_bytes(object: &Bound<'_, PyAny>) -> PyErr {
-    let kind = object.get_type().name().map_or_else(|_| "object".into(), |name| name.to_string());
-    PyTypeError::new_err(format!(
-        "this table takes bytes, not {kind}; give table() the codecs of its rows, as key=str, value=int"
-    ))
+/// Returns the type of an object for a message; of a tuple, the types of its parts.
+pub(crate) fn type_of(object: &Bound<'_, PyAny>) -> String {
+    let name = |object: &Bound<'_, PyAny>| {
+        object.get_type().name().map_or_else(|_| "object".into(), |name| name.to_string())
+    };
+    match object.cast_exact::<PyTuple>() {
+        Ok(parts) => {
+            let names = parts.iter().map(|part| name(&part)).collect::<Vec<_>>().join(", ");
+            if parts.len() == 1 { format!("({names},)") } else { format!("({names})") }
+        }
+        Err(_) => name(object),
+    }
+}
+
+/// Returns the text of an object for a message.
+fn shown(object: &Bound<'_, PyAny>) -> String {
+    object.repr().map_or_else(|_| type_of(object), |text| text.to_string())
 }
 
 /// The sign bit of a float.

@@ -3,14 +3,26 @@
 use std::path::PathBuf;
 
 use azekura::{BackupProgress, CommitTime, EncryptionKey, Error, Restore};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
+use crate::codec::type_of;
 use crate::errors::{Invalid, without_gil};
 use crate::{path_of, signals};
 
 /// Returns the settings of each store: signal handlers run while a call waits.
 pub(crate) fn builder() -> azekura::Builder {
     azekura::Database::builder().interrupt(signals::is_raised)
+}
+
+/// Returns the bytes of a key. The error does not contain the key.
+fn key_bytes(key: &Bound<'_, PyAny>) -> PyResult<[u8; 32]> {
+    let bytes = key.extract::<Vec<u8>>().map_err(|_| {
+        let text = format!("an encryption key is 32 bytes, not {}", type_of(key));
+        PyTypeError::new_err(text)
+    })?;
+    let wrong = |bytes: Vec<u8>| format!("an encryption key has 32 bytes, not {}", bytes.len());
+    bytes.try_into().map_err(|bytes| Invalid::new_err(wrong(bytes)))
 }
 
 /// Sets the key of an encrypted store: 32 bytes, or a function that returns the key with an id.
@@ -21,19 +33,18 @@ pub(crate) fn with_key(
 ) -> PyResult<azekura::Builder> {
     let Some(key) = key else { return Ok(builder) };
     if !key.is_callable() {
-        return Ok(builder.encryption_key(EncryptionKey::with_id(id, &key.extract()?)));
+        return Ok(builder.encryption_key(EncryptionKey::with_id(id, &key_bytes(key)?)));
     }
     let function = key.clone().unbind();
     Ok(builder.encryption_key_source(id, move |id| {
         let ends = || Err(Invalid::new_err("the interpreter ends"));
-        Python::try_attach(|py| function.call1(py, (id,))?.bind(py).extract::<[u8; 32]>())
-            .unwrap_or_else(ends)
+        Python::try_attach(|py| key_bytes(function.call1(py, (id,))?.bind(py))).unwrap_or_else(ends)
     }))
 }
 
 /// Returns the key of a new store: 32 bytes with an id.
-pub(crate) fn new_key(key: Option<[u8; 32]>, id: &str) -> Option<EncryptionKey> {
-    key.map(|key| EncryptionKey::with_id(id, &key))
+pub(crate) fn new_key(key: &Bound<'_, PyAny>, id: &str) -> PyResult<EncryptionKey> {
+    Ok(EncryptionKey::with_id(id, &key_bytes(key)?))
 }
 
 /// Calls a Python function with two numbers while a copy or a check is made. Keeps the exception of the

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use azekura::{Durability, EncryptionKey};
+use azekura::Durability;
 use pyo3::exceptions::{PyException, PyImportError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -257,7 +257,7 @@ impl Database {
             }
             Ok(tx)
         })?;
-        Ok(Transaction::new(tx))
+        Ok(Transaction::new(tx, &self.db))
     }
 
     /// Runs `body` with a transaction and commits it. After a conflict, runs `body` again, also if `body` has
@@ -377,10 +377,11 @@ impl Database {
         py: Python<'_>,
         #[pyo3(from_py_with = path_of)] to: PathBuf,
         page_size: Option<usize>,
-        encryption_key: Option<[u8; 32]>,
+        encryption_key: Option<&Bound<'_, PyAny>>,
         encryption_key_id: &str,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<u64> {
+        let key = encryption_key.map(|key| copies::new_key(key, encryption_key_id)).transpose()?;
         let mut shown = Shown { function: progress.as_ref(), failed: None };
         let made = without_gil(py, || {
             let mut compaction = self.db.compaction().progress(|seen| {
@@ -389,7 +390,7 @@ impl Database {
             if let Some(bytes) = page_size {
                 compaction = compaction.page_size(bytes);
             }
-            if let Some(key) = copies::new_key(encryption_key, encryption_key_id) {
+            if let Some(key) = key {
                 compaction = compaction.encryption_key(key);
             }
             Ok(compaction.into_directory(to)?.rows)
@@ -406,8 +407,8 @@ impl Database {
     /// Replaces the key of an encrypted store by 32 other bytes. Later openings need the new key, and call a
     /// function that was given as the key with `id`.
     #[pyo3(signature = (key, *, id=""))]
-    fn change_encryption_key(&self, py: Python<'_>, key: [u8; 32], id: &str) -> PyResult<()> {
-        let key = EncryptionKey::with_id(id, &key);
+    fn change_encryption_key(&self, py: Python<'_>, key: &Bound<'_, PyAny>, id: &str) -> PyResult<()> {
+        let key = copies::new_key(key, id)?;
         without_gil(py, || self.db.change_encryption_key(key))
     }
 
@@ -508,6 +509,7 @@ fn azekura_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
         return Err(PyImportError::new_err(text));
     }
     errors::import(module.py());
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<Database>()?;
     module.add_class::<Transaction>()?;
     module.add_class::<Savepoint>()?;

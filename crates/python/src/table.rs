@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::{Bound as Edge, ControlFlow};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use azekura::{Error, OwnedSnapshotTable, ValueRef};
 use pyo3::exceptions::{PyKeyError, PyOverflowError, PyTypeError, PyValueError};
@@ -15,11 +15,12 @@ mod parts;
 mod rows;
 
 pub(crate) use self::definition::Definition;
+use self::definition::Side;
 use self::parts::part_of;
 use self::rows::{Batch, Rows};
 use crate::codec::Codec;
-use crate::errors::{raised, without_gil};
-use crate::snapshot::OpenSnapshot;
+use crate::errors::{Invalid, raised, without_gil};
+use crate::snapshot::{SnapshotCell, closed};
 use crate::transaction::{SharedTx, lock, opened};
 use crate::{Store, signals};
 
@@ -32,8 +33,20 @@ pub(crate) enum Scope {
     /// A database: each operation is one transaction.
     Database(Arc<Store>),
     Transaction(SharedTx),
-    /// A table of a snapshot, which is looked up once.
-    Snapshot(Arc<OpenTable>),
+    /// A table of a snapshot, which is looked up once, and the snapshot, which has the table until it is
+    /// closed.
+    Snapshot(Arc<SnapshotCell>, Weak<OpenTable>),
+}
+
+impl Scope {
+    /// Returns the identity of the store.
+    fn store(&self) -> Weak<Store> {
+        match self {
+            Self::Database(store) => Arc::downgrade(store),
+            Self::Transaction(shared) => Weak::clone(&shared.store),
+            Self::Snapshot(cell, _) => Weak::clone(&cell.store),
+        }
+    }
 }
 
 /// A table of a snapshot. Its store is freed after it, and closes without the GIL.
@@ -71,7 +84,7 @@ macro_rules! in_transaction {
                     $body
                 })
             }
-            Scope::Snapshot(_) => Err(raised(Error::ReadOnly)),
+            Scope::Snapshot(..) => Err(raised(Error::ReadOnly)),
         }
     }};
 }
@@ -81,10 +94,13 @@ macro_rules! in_transaction {
 macro_rules! in_any_scope {
     ($view:expr, $py:expr, $table:ident => $body:expr) => {{
         match &$view.scope {
-            Scope::Snapshot(open) => without_gil($py, || {
-                let $table = open.table.table();
-                $body
-            }),
+            Scope::Snapshot(_, table) => {
+                let open = table.upgrade().ok_or_else(closed)?;
+                without_gil($py, || {
+                    let $table = open.table.table();
+                    $body
+                })
+            }
             _ => in_transaction!($view, $py, $table => $body),
         }
     }};
@@ -145,18 +161,18 @@ impl View {
         read: impl Fn(ValueRef<'_>) -> Result<T, Error> + Sync + Send,
     ) -> PyResult<Option<T>> {
         if !matches!(self.definition.value, Codec::Bytes) {
-            return Err(PyTypeError::new_err("only values of bytes are read in parts"));
+            return Err(self.definition.needs(Side::Values, "only values of bytes are read in parts"));
         }
-        let key = self.definition.key.key(key)?;
+        let key = self.definition.encode_key(key)?;
         in_any_scope!(self, py, table => table.with_value(key.as_ref(), &read))
     }
 
     fn key_from<'py>(&self, py: Python<'py>, stored: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-        self.definition.key.key_from(py, stored)
+        self.definition.decode_key(py, stored)
     }
 
     fn value_from<'py>(&self, py: Python<'py>, stored: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-        self.definition.value.value_from(py, stored)
+        self.definition.decode_value(py, stored)
     }
 
     fn item<'py>(&self, py: Python<'py>, key: &[u8], value: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
@@ -222,16 +238,32 @@ impl SnapshotTable {
 
     pub(crate) fn of_snapshot(
         py: Python<'_>,
-        open: &OpenSnapshot,
+        cell: &Arc<SnapshotCell>,
         definition: Arc<Definition>,
     ) -> PyResult<Self> {
+        let open = cell.get()?;
         let table = without_gil(py, || open.snapshot.owned_table(&definition.table))?;
-        let open = OpenTable { table, _store: Arc::clone(&open.store) };
-        Ok(Self::new(Scope::Snapshot(Arc::new(open)), definition))
+        let table = cell.keep(OpenTable { table, _store: Arc::clone(&open.store) })?;
+        Ok(Self::new(Scope::Snapshot(Arc::clone(cell), table), definition))
     }
 
-    pub(crate) fn definition(&self) -> Arc<Definition> {
-        Arc::clone(&self.view.definition)
+    /// Returns the definition for a transaction or snapshot of `store`, to which the table belongs: the table
+    /// of this name in another store is another table.
+    pub(crate) fn definition_in(&self, store: &Weak<Store>) -> PyResult<Arc<Definition>> {
+        let (definition, own) = (&self.view.definition, self.view.scope.store());
+        if own.ptr_eq(store) {
+            return Ok(Arc::clone(definition));
+        }
+        let path = |store: &Weak<Store>| {
+            store.upgrade().map_or_else(|| "a closed database".into(), |db| db.path().display().to_string())
+        };
+        Err(Invalid::new_err(format!(
+            "table {:?} belongs to {}, and this transaction or snapshot to {}; open the table there by \
+             table()",
+            definition.table.name(),
+            path(&own),
+            path(store)
+        )))
     }
 
     fn read(&self, py: Python<'_>, key: &[u8]) -> PyResult<Option<Vec<u8>>> {
@@ -254,7 +286,7 @@ impl SnapshotTable {
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let stored = self.read(py, &self.view.definition.key.key(key)?)?;
+        let stored = self.read(py, &self.view.definition.encode_key(key)?)?;
         self.view.value_from(py, &stored.ok_or_else(|| missing(key))?)
     }
 
@@ -283,7 +315,7 @@ impl SnapshotTable {
         key: &Bound<'py, PyAny>,
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let stored = self.read(py, &self.view.definition.key.key(key)?)?;
+        let stored = self.read(py, &self.view.definition.encode_key(key)?)?;
         self.view.value_or(py, stored, default)
     }
 
@@ -296,7 +328,8 @@ impl SnapshotTable {
         keys: &Bound<'py, PyAny>,
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let encode = |key: PyResult<Bound<'py, PyAny>>| Ok(self.view.definition.key.key(&key?)?.into_owned());
+        let encode =
+            |key: PyResult<Bound<'py, PyAny>>| Ok(self.view.definition.encode_key(&key?)?.into_owned());
         let keys: Vec<Vec<u8>> = keys.try_iter()?.map(encode).collect::<PyResult<_>>()?;
         let values: Vec<Option<Vec<u8>>> = in_any_scope!(self.view, py, table => {
             keys.iter().map(|key| table.get(key)).collect()
@@ -406,13 +439,13 @@ impl Table {
         value: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let view = &slf.as_super().view;
-        let (key, value) = (view.definition.key.key(key)?, view.definition.value.value(value)?);
+        let (key, value) = (view.definition.encode_key(key)?, view.definition.encode_value(value)?);
         in_transaction!(view, py, table => table.insert(key.as_ref(), value.as_ref()))
     }
 
     fn __delitem__(slf: PyRef<'_, Self>, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
         let view = &slf.as_super().view;
-        let encoded = view.definition.key.key(key)?;
+        let encoded = view.definition.encode_key(key)?;
         let was_there = in_transaction!(view, py, table => table.delete(encoded.as_ref()))?;
         if was_there { Ok(()) } else { Err(missing(key)) }
     }
@@ -420,7 +453,7 @@ impl Table {
     /// Removes the row at a key and returns it as (key, value), or None if there is no row.
     fn _take(slf: PyRef<'_, Self>, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyTuple>>> {
         let view = &slf.as_super().view;
-        let key = view.definition.key.key(key)?;
+        let key = view.definition.encode_key(key)?;
         view.removed(py, |table| Ok(table.remove(key.as_ref())?.map(|value| (key.to_vec(), value))))
     }
 
@@ -429,8 +462,8 @@ impl Table {
         let view = &slf.as_super().view;
         let encode = |row: Bound<'_, PyAny>| {
             let (key, value) = row.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
-            let key = view.definition.key.key(&key)?.into_owned();
-            Ok((key, view.definition.value.value(&value)?.into_owned()))
+            let key = view.definition.encode_key(&key)?.into_owned();
+            Ok((key, view.definition.encode_value(&value)?.into_owned()))
         };
         let rows: Vec<Row> = rows.iter().map(encode).collect::<PyResult<_>>()?;
         in_transaction!(view, py, table => rows.iter().try_for_each(|(key, value)| table.insert(key, value)))
@@ -446,9 +479,9 @@ impl Table {
     ) -> PyResult<Bound<'py, PyAny>> {
         let view = &slf.as_super().view;
         let default = default.unwrap_or_else(|| py.None().into_bound(py));
-        let encoded = view.definition.key.key(key)?;
+        let encoded = view.definition.encode_key(key)?;
         // An invalid default raises an exception only if there is no row.
-        let value = view.definition.value.value(&default);
+        let value = view.definition.encode_value(&default);
         let new = value.as_ref().ok().map(|value| value.as_ref());
         let found = in_transaction!(view, py, table => {
             let found = table.get_for_update(encoded.as_ref())?;
@@ -472,7 +505,7 @@ impl Table {
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let view = &slf.as_super().view;
-        let key = view.definition.key.key(key)?;
+        let key = view.definition.encode_key(key)?;
         let found = in_transaction!(view, py, table => table.get_for_update(key.as_ref()))?;
         view.value_or(py, found, default)
     }
@@ -482,16 +515,16 @@ impl Table {
     fn add(slf: PyRef<'_, Self>, py: Python<'_>, key: &Bound<'_, PyAny>, amount: i64) -> PyResult<i64> {
         let view = &slf.as_super().view;
         if !matches!(view.definition.value, Codec::Int) {
-            return Err(PyTypeError::new_err(
-                "add() needs a table whose values are int: table(name, value=int)",
-            ));
+            return Err(view.definition.needs(Side::Values, "add() needs int: table(name, value=int)"));
         }
-        let key = view.definition.key.key(key)?;
+        let key = view.definition.encode_key(key)?;
         let sum = in_transaction!(view, py, table => {
             let old = table.get_for_update(key.as_ref())?;
             let number = |old: Vec<u8>| old.try_into().map(i64::from_le_bytes);
             let Ok(old) = old.map_or(Ok(0), number) else {
-                return Err(Error::Invalid("the stored value is not a signed 64-bit integer".into()));
+                let name = view.definition.table.name();
+                let reason = format!("table {name:?}: the stored value is not an int of 8 bytes");
+                return Err(Error::Invalid(reason));
             };
             let sum = old.checked_add(amount);
             if let Some(sum) = sum {
@@ -499,7 +532,10 @@ impl Table {
             }
             Ok(sum)
         })?;
-        sum.ok_or_else(|| PyOverflowError::new_err("the sum does not fit into 64 bits"))
+        sum.ok_or_else(|| {
+            let name = view.definition.table.name();
+            PyOverflowError::new_err(format!("table {name:?}: the sum does not fit into 64 bits"))
+        })
     }
 
     /// Removes the row with the least key that no other transaction has locked, and returns it as (key,
@@ -529,7 +565,7 @@ impl Table {
         value: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
         let view = &slf.as_super().view;
-        let (key, value) = (view.definition.key.key(key)?, view.definition.value.value(value)?);
+        let (key, value) = (view.definition.encode_key(key)?, view.definition.encode_value(value)?);
         in_transaction!(view, py, table => table.insert_if_absent(key.as_ref(), value.as_ref()))
     }
 
@@ -544,8 +580,8 @@ impl Table {
         value: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<bool> {
         let view = &slf.as_super().view;
-        let encode = |value: Option<_>| value.map(|value| view.definition.value.value(value)).transpose();
-        let (key, expected, value) = (view.definition.key.key(key)?, encode(expected)?, encode(value)?);
+        let encode = |value: Option<_>| value.map(|value| view.definition.encode_value(value)).transpose();
+        let (key, expected, value) = (view.definition.encode_key(key)?, encode(expected)?, encode(value)?);
         in_transaction!(view, py, table => {
             table.compare_and_set(key.as_ref(), expected.as_deref(), value.as_deref())
         })

@@ -1,19 +1,24 @@
 //! Transactions and savepoints.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use pyo3::exceptions::{PyResourceWarning, PyRuntimeError};
 use pyo3::prelude::*;
 
+use crate::Store;
 use crate::errors::{Closed, raised, without_gil};
 use crate::table::{Definition, Scope, Table};
 use crate::ticket::Ticket;
 
 pub(crate) type SharedTx = Arc<TxCell>;
 
-/// A transaction that has not ended, or `None`. A Python transaction, its tables and their iterators share
-/// it.
-pub(crate) struct TxCell(Mutex<Option<azekura::Transaction>>);
+/// A transaction that has not ended, or `None`, with its store. A Python transaction, its tables and their
+/// iterators share it.
+pub(crate) struct TxCell {
+    open: Mutex<Option<azekura::Transaction>>,
+    /// Identifies the store. Does not keep it open.
+    pub(crate) store: Weak<Store>,
+}
 
 /// Returns the open transaction for a call.
 pub(crate) fn opened(open: &mut Option<azekura::Transaction>) -> PyResult<&mut azekura::Transaction> {
@@ -22,7 +27,7 @@ pub(crate) fn opened(open: &mut Option<azekura::Transaction>) -> PyResult<&mut a
 
 /// Locks a transaction, which only one thread at a time can use.
 pub(crate) fn lock(tx: &SharedTx) -> PyResult<MutexGuard<'_, Option<azekura::Transaction>>> {
-    match tx.0.try_lock() {
+    match tx.open.try_lock() {
         Ok(open) => Ok(open),
         Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err("another thread uses this transaction")),
         Err(TryLockError::Poisoned(_)) => Err(Closed::new_err("a call of this transaction panicked")),
@@ -40,8 +45,8 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
-    pub(crate) fn new(tx: azekura::Transaction) -> Self {
-        Self { tx: Arc::new(TxCell(Mutex::new(Some(tx)))) }
+    pub(crate) fn new(tx: azekura::Transaction, store: &Arc<Store>) -> Self {
+        Self { tx: Arc::new(TxCell { open: Mutex::new(Some(tx)), store: Arc::downgrade(store) }) }
     }
 
     pub(crate) fn roll_back(&self, py: Python<'_>) -> PyResult<()> {
@@ -78,7 +83,7 @@ impl Drop for TxCell {
     /// Rolls back a transaction that was not ended, with a warning, because its locks have blocked other
     /// transactions. A table or an iterator of the transaction that is still in use keeps it open.
     fn drop(&mut self) {
-        let Some(open) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let Some(open) = self.open.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
         Python::attach(|py| {
             if !open.is_over() {
                 let warning = py.get_type::<PyResourceWarning>();
@@ -119,7 +124,7 @@ impl Transaction {
         table: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let definition = match table.cast::<Table>() {
-            Ok(table) => table.borrow().as_super().definition(),
+            Ok(table) => table.borrow().as_super().definition_in(&slf.get().tx.store)?,
             // A multimap table opens the table of its pairs.
             Err(error) => match table.getattr_opt("_in")? {
                 Some(open) => return open.call1((slf,)),

@@ -196,7 +196,7 @@ def test_a_snapshot_that_one_of_the_threads_closes(db):
         def read_table():
             assert dict(table) == {1: 1}
 
-        together(*[or_refused(read)] * 2, read_table, snap.close, snap.close, seconds=0.05)
+        together(*[or_refused(read)] * 2, or_refused(read_table), snap.close, snap.close, seconds=0.05)
         with pytest.raises(azekura.Closed):
             snap.table_names()
 

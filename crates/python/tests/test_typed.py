@@ -90,10 +90,10 @@ def test_objects_of_other_types_are_refused(db):
     floats[-0.0] = b"zero"
     assert floats[0.0] == b"zero"
     for bad in (list, "json", (str,), (str, "json"), 5):
-        with pytest.raises(TypeError, match="a codec is"):
+        with pytest.raises(TypeError, match='table "t": key is bytes, str, int or float'):
             db.table("t", key=bad)
-    with pytest.raises(TypeError, match="2 parts"):
-        db.table("pairs", key=(str, int))[("a",)] = b""
+    with pytest.raises(TypeError, match='table "t": value is .*"pickle".*; not .*list'):
+        db.table("t", value=list)
 
 
 def test_buffers_are_stored_as_their_bytes(db):
@@ -106,7 +106,7 @@ def test_buffers_are_stored_as_their_bytes(db):
     parts[memoryview(b"a"), 1] = b""
     assert list(parts) == [(b"a", 1)]
     for other in ("text", 5, None, [1]):
-        with pytest.raises(TypeError, match="takes bytes"):
+        with pytest.raises(TypeError, match="are bytes, not"):
             table[b"a"] = other
 
 
@@ -141,7 +141,7 @@ def test_objects_of_ctypes_are_refused_as_bytes(db):
     part = type("Part", (ctypes.Structure,), {"_fields_": fields[:1]})
     table = db.table("t")
     for refused in ((ctypes.py_object * 2)("x", "y"), whole(1, "x")):
-        with pytest.raises(TypeError, match="takes bytes"):
+        with pytest.raises(TypeError, match="are bytes, not"):
             table[b"a"] = refused
     table[b"a"] = part(7)
     assert table[b"a"] == b"\7"
@@ -149,7 +149,7 @@ def test_objects_of_ctypes_are_refused_as_bytes(db):
 
 def test_arrays_of_objects_are_refused_as_bytes(db):
     numpy = pytest.importorskip("numpy")
-    with pytest.raises(TypeError, match="takes bytes"):
+    with pytest.raises(TypeError, match="are bytes, not"):
         db.table("t")[b"a"] = numpy.array(["a", None], dtype=object)
 
 
@@ -258,7 +258,7 @@ def test_calls_of_several_rows_are_one_transaction(db):
     with pytest.raises(OverflowError):
         table.add("a", 2**63 - 1)
     assert table["a"] == 2
-    with pytest.raises(TypeError, match="values are int"):
+    with pytest.raises(TypeError, match="needs int"):
         db.table("other").add(b"a")
     assert table.popitem() == ("a", 2) and table.pop_last() == ("new", -5)
     assert table.remove_range("b", "c") == 1 and list(table) == ["c"]

@@ -13,6 +13,7 @@ from ._azekura import (
     Table,
     Ticket,
     Transaction,
+    __version__,
     in_memory,
     open,
     restore,

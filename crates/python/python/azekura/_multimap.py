@@ -72,8 +72,15 @@ class SnapshotMultimapTable:
     def __bool__(self):
         return bool(self._pairs)
 
-    def __contains__(self, pair):
-        return pair in self._pairs
+    def __contains__(self, item):
+        """Returns True if the table has a pair, or, for an object that is not a tuple, any value of a key."""
+        if isinstance(item, tuple):
+            return item in self._pairs
+        try:
+            pairs = self._pairs._rows("keys", None, None, (item,), False)
+        except (TypeError, ValueError, OverflowError):
+            return False  # as in a dict: an object that cannot be a key is not contained
+        return next(pairs, None) is not None
 
     def get(self, key, *, reverse=False):
         """Returns a view of the values of a key, in order; it is empty if the key has none."""
@@ -127,12 +134,19 @@ class MultimapTable(SnapshotMultimapTable):
         return self._pairs.bulk_load(((pair, ()) for pair in pairs), is_sorted=is_sorted)
 
 
+def _pairs(scope, name, key, value):
+    for codec in (key, value):
+        if codec not in (bytes, str, int, float):
+            raise TypeError(f"multimap table {name!r}: a codec is bytes, str, int or float, not {codec!r}")
+    return scope.table(name, key=(key, value), value=())
+
+
 def multimap_table(self, name, *, key=bytes, value=bytes):
     """Returns a multimap table, which has an ordered set of values for each key. The codecs `key` and `value`
     are bytes, str, int or float."""
-    return MultimapTable(self.table(name, key=(key, value), value=()))
+    return MultimapTable(_pairs(self, name, key, value))
 
 
 def snapshot_multimap_table(self, name, *, key=bytes, value=bytes):
     """Returns a multimap table of the snapshot, as `Database.multimap_table` does."""
-    return SnapshotMultimapTable(self.table(name, key=(key, value), value=()))
+    return SnapshotMultimapTable(_pairs(self, name, key, value))

@@ -37,7 +37,7 @@ impl Source<'_> {
                 break;
             };
             let (key, value) = row?.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
-            let (key, value) = (codecs.key.key(&key)?, codecs.value.value(&value)?);
+            let (key, value) = (codecs.encode_key(&key)?, codecs.encode_value(&value)?);
             bytes += key.len() + value.len();
             self.taken.push_back((key.into_owned(), value.into_owned()));
         }
@@ -90,7 +90,7 @@ pub(super) fn bulk_load(
             let (tx, source) = (opened(&mut open)?, &mut source);
             without_gil(py, move || load(tx.table(definition)?, source))
         }
-        Scope::Snapshot(_) => Err(raised(Error::ReadOnly)),
+        Scope::Snapshot(..) => Err(raised(Error::ReadOnly)),
     };
     source.failed.map_or(loaded, Err)
 }

@@ -61,7 +61,7 @@ impl Batch {
     }
 }
 
-/// An iterator over rows, which keeps its database, transaction or snapshot open.
+/// An iterator over rows, which keeps its database, transaction or snapshot until that is closed.
 #[pyclass(module = "azekura")]
 pub(crate) struct Rows {
     view: View,
