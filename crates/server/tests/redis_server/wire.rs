@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::support::{Client, TestServer, encoded, info_number, seed};
+use crate::support::{Client, TestServer, encoded, info_number, seed, wait_until};
 
 #[test]
 fn an_invalid_request_gets_an_error_and_closes_only_its_connection() {
@@ -278,4 +278,29 @@ fn stalled_requests_are_closed_when_others_need_their_memory() {
     assert!(client.ask("EXEC").starts_with("[xxx"));
     let closed = stalled.iter_mut().filter_map(|client| client.try_reply().err()).count();
     assert_eq!(closed, 3);
+}
+
+/// Returns the timer of the server's socket for a client, as the kernel shows it: 2 is the timer of probes.
+fn timer_of(client: &Client) -> Option<String> {
+    let stream = client.stream.get_ref();
+    let [server, own] =
+        [stream.peer_addr(), stream.local_addr()].map(|at| format!(":{:04X}", at.unwrap().port()));
+    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    sockets.lines().find_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let is_it = fields[1].ends_with(&server) && fields[2].ends_with(&own);
+        is_it.then(|| fields[5][..2].to_owned())
+    })
+}
+
+#[test]
+fn silent_tcp_clients_are_probed_unless_disabled() {
+    for (keepalive, timer) in [(Some(Duration::from_secs(300)), "02"), (None, "00")] {
+        let redis = TestServer::with(|options| options.tcp_keepalive = keepalive);
+        let mut client = redis.client();
+        assert_eq!(client.ask("PING"), "PONG");
+        let seconds = keepalive.map_or(0, |time| time.as_secs());
+        assert_eq!(client.ask("CONFIG GET tcp-keepalive"), format!("[tcp-keepalive {seconds}]"));
+        wait_until("the timer", || timer_of(&client).is_some_and(|shown| shown == timer));
+    }
 }
