@@ -158,7 +158,7 @@ impl Thread {
     /// Records the begin of a wait; returns its site.
     pub(crate) fn begin_wait(&mut self, called: Called, from: usize, object: usize, kind: WaitKind) -> u32 {
         let site = sites::site(&self.area, called, from);
-        self.set_waiting(true);
+        self.enter_wait();
         let event = self.event(EventKind::WaitBegin, site, object as u64);
         self.track.record(When::Before, Event { argument: kind as u64, ..event });
         site
@@ -167,7 +167,7 @@ impl Thread {
     /// Records the end of a wait, without an anchor: the thread now holds the resource, and others may wait
     /// for it.
     pub(crate) fn end_wait(&mut self, site: u32, object: usize, is_woken: bool) {
-        self.set_waiting(false);
+        self.leave_wait();
         let event = self.event(EventKind::WaitEnd, site, object as u64);
         let flags = if is_woken { 0 } else { UNWOKEN };
         self.track.record(When::Later, Event { flags, ..event });
@@ -181,21 +181,35 @@ impl Thread {
     /// Starts to watch a call that seldom waits: see [`Track::watch`].
     pub(crate) fn watch(&mut self) -> Option<u64> {
         let begun = self.track.watch();
-        self.set_waiting(begun.is_some());
+        if begun.is_some() {
+            self.enter_wait();
+        }
         begun
     }
 
     /// Ends the watch of a call. Returns `true` if the thread has left its processor since [`Thread::watch`].
     pub(crate) fn end_watch(&self) -> bool {
-        self.set_waiting(false);
+        self.leave_wait();
         self.track.has_left()
     }
 
-    /// Tells the recorder whether the thread is in a call with a probe, so that samples of its waits count
-    /// only the other calls.
-    fn set_waiting(&self, is_waiting: bool) {
-        // Relaxed: a hint for samples, which publishes no other data.
-        self.area.slot(self.index).waiting.store(is_waiting.into(), Relaxed);
+    /// Tells the recorder that the thread is in a call with a probe, so that samples of its waits count only
+    /// the other calls. A signal handler may wait inside of such a call.
+    fn enter_wait(&self) {
+        // Relaxed, here and below: a hint for samples, which publishes no other data. Only this thread
+        // writes.
+        let waiting = &self.area.slot(self.index).waiting;
+        waiting.store(waiting.load(Relaxed).saturating_add(1), Relaxed);
+    }
+
+    fn leave_wait(&self) {
+        let waiting = &self.area.slot(self.index).waiting;
+        waiting.store(waiting.load(Relaxed).saturating_sub(1), Relaxed);
+    }
+
+    /// Tells the recorder that the thread has left all calls with a probe by a jump.
+    pub(crate) fn leave_waits(&self) {
+        self.area.slot(self.index).waiting.store(0, Relaxed); // as in `enter_wait`
     }
 
     /// Records the watched call as a wait from `begin` until now.

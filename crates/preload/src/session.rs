@@ -328,11 +328,11 @@ pub(crate) fn process_ends() {
             return;
         }
         let process = session.process();
-        // In another PID namespace, this entry shows that the process has replaced earlier programs by
-        // `exec`. The recorder cannot look up the process, so it frees the entry after it has seen it.
+        // Also without a recording, the entry shows that the process has replaced earlier programs by `exec`,
+        // so only the recorder frees it. It cannot look up a process of another PID namespace, which records
+        // its end therefore.
         let is_foreign = session.number & area::FOREIGN != 0;
         if process.flags.load(Relaxed) & flag::RECORDS == 0 && !is_foreign {
-            process.owner.store(0, Release);
             return;
         }
         leave();

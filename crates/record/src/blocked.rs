@@ -10,6 +10,7 @@
 //! that was called from outside, and the caller. The kernel does not unwind, so callers are words of the
 //! stack that follow a call instruction.
 
+use crate::directory::LIBRARY_FILE;
 use crate::frames::{self, Stack};
 use crate::name::Sites;
 use crate::process::text;
@@ -23,10 +24,11 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Bytes of a stack that are searched for callers: more than the frames of `printf` take.
-const STACK_BYTES: usize = 4096;
-/// Largest number of callers of a wait.
-const CALLERS: usize = 16;
+/// Bytes of a stack that are searched for callers: `fprintf` to a stream without a buffer has a buffer of 8
+/// KiB in its frame.
+const STACK_BYTES: usize = 12 << 10;
+/// Largest number of words that may be callers of a wait.
+const CALLERS: usize = 32;
 /// Largest number of different stacks of all threads of a process. Further ones are kept without callers, up
 /// to the second number; then they are left out, so that a long recording takes at most 10 MB for them.
 const MOST_STACKS: usize = 4096;
@@ -170,9 +172,16 @@ impl Namer<'_> {
         let mut inside = self.symbols.frames(counter);
         let mut outside = Vec::new();
         for &word in words {
-            let is_inside = outside.is_empty() && self.symbols.library(word) == library;
+            let of = self.symbols.library(word);
             let frames = self.frames_of(word);
-            if is_inside { &mut inside } else { &mut outside }.extend_from_slice(frames);
+            if of == library {
+                inside.extend_from_slice(frames);
+            } else if !of.is_some_and(is_passed_over) {
+                outside.extend_from_slice(frames);
+                if outside.iter().any(frames::is_own) {
+                    break;
+                }
+            }
         }
         Some(named(call as i64, library.filter(|library| *library != self.program), &inside, &outside))
     }
@@ -188,6 +197,11 @@ impl Namer<'_> {
     }
 }
 
+/// Returns `true` for the loader, whose calls have left words on the stack, and for the recorder's library.
+fn is_passed_over(library: &str) -> bool {
+    library.starts_with("ld-") || library == LIBRARY_FILE
+}
+
 /// Returns the name of a wait in a library, or in the program if that is `None`. `inside` are the frames
 /// there, `outside` the others, both innermost first.
 fn named(call: i64, library: Option<&str>, inside: &[Place], outside: &[Place]) -> Name {
@@ -199,8 +213,10 @@ fn named(call: i64, library: Option<&str>, inside: &[Place], outside: &[Place]) 
         let own = frames::own(inside);
         return Name { name: format!("{call} in {}", own.function), file: own.file, line: own.line };
     };
-    // The outermost function of the library is the one that was called from outside.
-    let mut name = match inside.iter().rev().find(|frame| frames::is_named(&frame.function)) {
+    // The outermost function of the library was called from outside, unless it starts threads.
+    let called = inside.iter().take_while(|frame| !frames::is_start(&frame.function));
+    let mut name = match called.filter(|frame| frames::is_named(&frame.function)).last() {
+        Some(frame) if frame.function == call => format!("{call} of {library}"),
         Some(frame) => format!("{call} in {} of {library}", frame.function),
         None => format!("{call} in {library}"),
     };
@@ -312,6 +328,13 @@ mod tests {
             [libc("std::string::append"), place("churn", "arena.c", 7), place("main", "arena.c", 30)];
         let name = named(libc::SYS_futex, Some("libc.so.6"), &inside, &outside);
         assert_eq!((&*name.name, name.line), ("futex in malloc of libc.so.6, called from churn", 7));
+        let thread = [libc("vfork"), libc("start_thread"), libc("__GI___clone3")];
+        assert_eq!(
+            named(libc::SYS_futex, Some("libc.so.6"), &thread, &[]).name,
+            "futex in vfork of libc.so.6"
+        );
+        let of_wrapper = named(libc::SYS_splice, Some("libc.so.6"), &[libc("splice")], &[]);
+        assert_eq!(of_wrapper.name, "splice of libc.so.6");
         assert_eq!(named(9_999, Some("a.so"), &[libc("a.so+0x1")], &[]).name, "system call 9999 in a.so");
         let own = named(libc::SYS_io_uring_enter, None, &outside[1..], &[]);
         assert_eq!((&*own.name, own.line), ("io_uring_enter in churn", 7));

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub(crate) type Stack = Vec<u64>;
 
 /// Prefixes of the names of library functions: language and lock libraries.
-const LIBRARIES: [&str; 16] = [
+const LIBRARIES: [&str; 12] = [
     "std::",
     "core::",
     "alloc::",
@@ -24,11 +24,10 @@ const LIBRARIES: [&str; 16] = [
     "absl::",
     "boost::",
     "folly::",
-    "__libc_start",
-    "start_thread",
-    "clone3",
-    "__clone",
 ];
+
+/// Beginnings of the functions that start the program or a thread.
+const STARTS: [&str; 4] = ["__libc_start", "start_thread", "clone3", "__clone"];
 
 /// Parts of the source paths of libraries: C++ headers and Rust's standard library.
 const HEADERS: [&str; 3] = ["/include/c++/", "/rustc/", "/rustlib/src/"];
@@ -89,7 +88,14 @@ fn is_own_name(function: &str) -> bool {
     // glibc's debug information has its internal names.
     let mut path = function.trim_start_matches(['<', '&', '*', '(']).trim_start_matches("__GI_");
     path = path.strip_prefix("mut ").or_else(|| path.strip_prefix("dyn ")).unwrap_or(path);
-    is_named(function) && !LIBRARIES.iter().any(|library| path.starts_with(library)) && !is_parameter(path)
+    let is_library = LIBRARIES.iter().any(|library| path.starts_with(library));
+    is_named(function) && !is_library && !is_start(function) && !is_parameter(path)
+}
+
+/// Returns `true` for the functions of the C library that start the program or a thread.
+pub(crate) fn is_start(function: &str) -> bool {
+    let plain = function.trim_start_matches("__GI_");
+    STARTS.iter().any(|start| plain.starts_with(start))
 }
 
 /// Returns `true` if `path` is a method of a library trait for a type parameter, such as `<F as

@@ -205,7 +205,10 @@ impl Elf {
         {
             symbols.extend(symbols_of(&file));
         }
-        symbols.sort_by(|a, b| (a.address, a.size, &a.name).cmp(&(b.address, b.size, &b.name)));
+        // Of the names of one address, the first one without an underscore is kept: `malloc`, and not
+        // `__libc_malloc`.
+        let order = |a: &Symbol| (a.address, a.size, a.name.starts_with('_'));
+        symbols.sort_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.name.cmp(&b.name)));
         symbols.dedup_by(|a, b| (a.address, a.sort) == (b.address, b.sort));
         let lines = addr2line::Loader::new(debug.as_deref().unwrap_or(path)).ok();
         let (path, range) = (path.to_owned(), (first, last));

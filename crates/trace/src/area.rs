@@ -183,7 +183,7 @@ pub struct ThreadSlot {
     pub owner: AtomicU64,
     /// Source of the thread's CPU time: a [`CpuSource`](crate::file::CpuSource).
     pub cpu: AtomicU32,
-    /// Not 0 while the thread is in a call that is recorded as a wait, or will be if it waits.
+    /// Number of calls, one inside the other, that the thread is in and that are recorded if they wait.
     pub waiting: AtomicU32,
     /// The thread's name, 16 bytes.
     pub name: [AtomicU64; 2],

@@ -108,14 +108,22 @@ fn busy_processors_do_not_explain_the_time_of_threads_that_hardly_run() {
 fn sampled_waits_without_a_probe_explain_time_off_the_processor() {
     const END: u64 = 200_000_000;
     const SITE: &str = "futex in malloc of libc.so.6";
-    let with_samples = |blocked: u64| {
+    let in_all = |blocked: u64, is_busy: bool| {
         let script = Script::default().enter(0, 1).anchor(0, 0).anchor(END, END / 4).switched().exit(END);
         let mut trace = trace(END, &["get"], &[SITE], vec![script, Script::default()]);
         let sample = |tag, site, count| CpuSample { tag, address: 0, site, count };
         // The second thread has not executed the operation.
         trace.blocked = vec![sample(1, 0, 100 - blocked), sample(1, 1, blocked), sample(2, 1, 900)];
+        trace.machine_cpu_ns = is_busy.then_some((0, 64 * 190_000_000));
         text(&trace, &ReportOptions::default())
     };
+    // A thread that waits in the kernel does not wait for a processor.
+    let (queues, waits) = (in_all(50, true), in_all(70, true));
+    assert!(
+        queues.contains("The processors are busy") && waits.contains("by samples in"),
+        "{queues}\n{waits}"
+    );
+    let with_samples = |blocked| in_all(blocked, false);
     let (most, some, few) = (with_samples(60), with_samples(20), with_samples(5));
     assert!(
         most.contains(&format!("75 % of the time is off the processor, by samples in {SITE} (")),

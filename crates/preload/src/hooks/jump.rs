@@ -1,7 +1,8 @@
 //! Jumps out of signal handlers.
 //!
 //! A handler may interrupt this library's code and leave it by a jump. The thread then runs code of this
-//! library no longer, and records again (HOOK-3). This library itself does not jump.
+//! library no longer, and records again (HOOK-3). It has also left the calls that the handler interrupted.
+//! This library itself does not jump.
 
 use super::hook;
 use crate::local::local;
@@ -17,6 +18,10 @@ macro_rules! jump {
 
         unsafe extern "C" fn $hook(place: *mut c_void, value: c_int, _from: usize) -> ! {
             local().quiet.set(false);
+            // SAFETY: null, or this thread's own recorder. The code with another reference is left.
+            if let Some(thread) = unsafe { local().thread.get().as_ref() } {
+                thread.leave_waits();
+            }
             // SAFETY: the caller's arguments, passed on. The jump leaves this frame, which has no destructor.
             unsafe { $next.get()(place, value) }
         }

@@ -99,6 +99,20 @@ fn a_recording_made_before_an_exec_is_kept_beside_the_one_made_after() {
 }
 
 #[test]
+fn a_recording_is_whole_if_its_process_executes_a_program_that_ends_at_once() {
+    let mut programs = turn();
+    let program = build("becomes", &mut programs);
+    let place = directory();
+    for _ in 0..3 {
+        let command = vec![program.clone().into(), "true".into()];
+        let output = place.path().join("trace");
+        let launched = launch(&Launch { command, output, ..Launch::default() }).unwrap();
+        assert_eq!(launched.recorded.len(), 1, "{launched:?}");
+        assert_eq!(Trace::read(&launched.recorded[0].file).unwrap().ending, Ending::Complete);
+    }
+}
+
+#[test]
 fn only_its_user_can_read_or_change_what_a_recording_shares_with_programs() {
     let _turn = turn();
     let place = directory();

@@ -63,5 +63,8 @@ fn the_caller_of_a_deep_recursion_is_in_the_stacks_of_its_waits() {
     let (whole, all) =
         (whole.map(|stack| stack.count).sum::<u64>(), lock.stacks.iter().map(|stack| stack.count));
     // The first wait of each of the two threads had more frames than the others before.
+    let mut text = Vec::new();
+    report(&Trace::read(&output).unwrap(), &ReportOptions::default(), &mut text).unwrap();
+    assert!(String::from_utf8_lossy(&text).contains(" x24 < "), "a recursion is one item of a path");
     assert!(whole == all.sum::<u64>() && whole > 2, "{:#?}", lock.stacks);
 }

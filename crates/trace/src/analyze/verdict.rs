@@ -172,11 +172,12 @@ impl Verdict {
         let is_busy = utilisation >= BUSY;
         // If threads wait longer for busy processors than for locks, they would wait even longer for
         // processors without the locks.
+        let queued_ns = Self::queued_ns(analysis, row);
         let may_queue =
-            row.other_ns.zip(row.cpu_ns).is_none_or(|(other_ns, cpu_ns)| other_ns / MOST_QUEUED <= cpu_ns);
-        let queues_more = is_busy && may_queue && row.other_ns.is_some_and(|ns| ns > row.lock_wait_ns);
+            queued_ns.zip(row.cpu_ns).is_none_or(|(queued_ns, cpu_ns)| queued_ns / MOST_QUEUED <= cpu_ns);
+        let queues_more = is_busy && may_queue && queued_ns.is_some_and(|ns| ns > row.lock_wait_ns);
         let quota = Self::quota(analysis);
-        let throttled_more = quota.is_some() && row.other_ns.is_some_and(|ns| ns > row.lock_wait_ns);
+        let throttled_more = quota.is_some() && queued_ns.is_some_and(|ns| ns > row.lock_wait_ns);
         let lock = Self::lock(analysis, is_busy || quota.is_some());
         if let Some(lock) = lock.filter(|_| !queues_more && !throttled_more) {
             return match (lock, quota) {
@@ -190,7 +191,7 @@ impl Verdict {
         let share = |ns: u64| ns as f64 / row.elapsed_ns.max(1) as f64;
         // If other processes keep the processors busy, this matters only to an operation that waits for
         // processors.
-        let is_off = row.other_ns.is_none_or(|ns| share(ns) >= QUEUES);
+        let is_off = queued_ns.is_none_or(|ns| share(ns) >= QUEUES);
         let queues = may_queue && is_off;
         if let Some(quota) = quota.filter(|_| is_off) {
             return quota;
@@ -212,6 +213,13 @@ impl Verdict {
         let computing = computes.then_some(Self::Cpu { utilisation, own });
         let of_row = Self::waits(analysis, row).or(small).or(computing);
         of_row.or_else(|| Self::waits_of_all(analysis)).unwrap_or(Self::Nothing)
+    }
+
+    /// Returns the time in which threads may have waited for a processor: the time off the processor without
+    /// a recorded reason, and without the waits that were sampled.
+    fn queued_ns(analysis: &Analysis, row: &OperationRow) -> Option<u64> {
+        let sampled: f64 = analysis.blocked.iter().map(|blocked| blocked.share).sum();
+        Some(row.other_ns?.saturating_sub((sampled * row.elapsed_ns as f64) as u64))
     }
 
     /// Returns the verdict about time off the processor without a probe.

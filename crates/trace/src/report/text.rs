@@ -154,9 +154,16 @@ fn call_paths(analysis: &Analysis, out: &mut String) {
     }
 }
 
-/// Returns a stack as one line.
+/// Returns a stack as one line. Equal frames in a row, of a recursion, are written once, with their number.
 fn path(stack: &StackRow) -> String {
-    if stack.frames.is_empty() { "(others)".into() } else { stack.frames.join(" < ") }
+    if stack.frames.is_empty() {
+        return "(others)".into();
+    }
+    let run = |run: &[String]| match run.len() {
+        1 => run[0].clone(),
+        count => format!("{} x{count}", run[0]),
+    };
+    stack.frames.chunk_by(|a, b| a == b).map(run).collect::<Vec<_>>().join(" < ")
 }
 
 fn sites(analysis: &Analysis, top: usize, out: &mut String) {
