@@ -147,8 +147,8 @@ pub(crate) struct Attempt {
 #[derive(Debug, Default)]
 pub(crate) struct UnfreedQueue {
     /// In the order of their last attempts. Only a transaction that was added late is at the front, so the
-    /// last one has the largest number of closed snapshots. If one has a smaller number than the last one, the
-    /// first one has, too.
+    /// last one has the largest number of closed snapshots. If any has a smaller number than the last one,
+    /// then the first one has, too.
     queue: VecDeque<Unfreed>,
     /// Number of items of all transactions.
     items: usize,

@@ -232,8 +232,8 @@ impl<'p> ExclusiveGuard<'p> {
         }
     }
 
-    /// Releases the latch and unfixes the page. Optimistic readers fail to validate as after a change, but the
-    /// page is unchanged and stays clean: for a page that leaves a tree only by a change of its parent.
+    /// Releases the latch and unfixes the page. Optimistic readers fail to validate as after a change, but
+    /// the page is unchanged and stays clean: for a page that leaves a tree only by a change of its parent.
     pub fn invalidate(mut self) {
         self.has_changed = true; // no caller can change the page any more
     }

@@ -394,8 +394,8 @@ fn copies_made_while_transactions_write_hold_what_a_restart_needs() {
     });
 }
 
-/// Transactions with pages that a snapshot can read stay listed after their commit. The undo log of their thread
-/// belongs to other transactions then, and does not count once for each of them.
+/// Transactions with pages that a snapshot can read stay listed after their commit. The undo log of their
+/// thread belongs to other transactions then, and does not count once for each of them.
 #[test]
 fn the_log_stays_short_beside_a_transaction_that_uses_the_undo_log_of_many_committed_ones() {
     let fs = FaultFs::new();

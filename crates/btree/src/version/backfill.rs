@@ -60,8 +60,8 @@ impl Versions {
         bytes <= self.limit_bytes
     }
 
-    /// Returns the images that a transaction has replaced, with their memory. If these images alone do not fit
-    /// into the memory for versions, returns only some of them, with more memory than the limit.
+    /// Returns the images that a transaction has replaced, with their memory. If these images alone do not
+    /// fit into the memory for versions, returns only some of them, with more memory than the limit.
     fn images_of<'u>(
         &self,
         env: &Env,
@@ -123,10 +123,10 @@ pub(super) struct Measured {
 }
 
 impl UndoLog {
-    /// Returns a lower bound of the memory of the images that a [backfill](Versions::backfill) would store, in
-    /// bytes: the memory that the last backfill has found. 0 if there was none, or if some of its entries were
-    /// undone since. More entries never need less memory, because they do not change the state of a row at the
-    /// older entries.
+    /// Returns a lower bound of the memory of the images that a [backfill](Versions::backfill) would store,
+    /// in bytes: the memory that the last backfill has found. Returns 0 if there was none, or if some of its
+    /// entries were undone since. More entries never need less memory, because they do not change the state
+    /// of a row at the older entries.
     #[must_use]
     pub fn image_bytes(&self) -> u64 {
         let last = self.writer.images;

@@ -12,8 +12,8 @@ use super::{GRACE, SnapshotId, VersionPart, Versions};
 /// it locks each stripe of the list of active transactions. An opening takes about 0.1 µs, so about 1,000
 /// openings share the cost.
 const ALL_VISIBLE_FOR: Duration = Duration::from_micros(if cfg!(loom) { 0 } else { 100 });
-/// Number of groups of versions that the close of a snapshot visits: it frees at most about this many thousand
-/// versions.
+/// Number of groups of versions that the close of a snapshot visits: it frees at most about this many
+/// thousand versions.
 const SWEPT_AT_ONCE: usize = 16;
 
 impl Versions {
@@ -146,8 +146,8 @@ impl Versions {
     }
 
     /// Drops a handle of a snapshot; the last handle closes it. If versions that no other snapshot needs have
-    /// become many, this call drops some of them. Later calls, and calls of [`turn_off`](Self::turn_off), drop
-    /// the others, as do later changes of their rows.
+    /// become many, this call drops some of them. Later calls, calls of [`turn_off`](Self::turn_off), and
+    /// later changes of their rows drop the others.
     pub fn close(&self, id: &SnapshotId) {
         if self.registry.release(id) {
             // A sweep visits all versions, so one begins only after their number has doubled. Relaxed: a
@@ -203,8 +203,8 @@ impl Versions {
     }
 
     /// Turns versions off if no snapshot is open and none was opened for [`GRACE`], so that writers stop
-    /// storing images. Continues a sweep that the [close](Self::close) of a snapshot has begun. Cheap if there
-    /// is nothing to do; call it periodically.
+    /// storing images. Continues a sweep that the [close](Self::close) of a snapshot has begun. Cheap if
+    /// there is nothing to do; call it periodically.
     pub fn turn_off(&self) {
         if self.is_sweeping() {
             self.sweep_some(None);

@@ -208,7 +208,8 @@ impl Stripe {
 
     fn release(&self, number: usize) {
         self.slot(number).release();
-        self.closed.fetch_add(1, Release); // Release: pairs with the Acquire in `closed`, after the slot is free
+        // Release: pairs with the Acquire in `closed`, after the slot is free.
+        self.closed.fetch_add(1, Release);
         if number >= FIRST {
             self.in_more.fetch_sub(1, Release); // Release: pairs with `for_each`, after the slot is free
         }
