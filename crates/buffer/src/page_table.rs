@@ -223,7 +223,10 @@ impl PageTable {
         let (mut bucket, mut seen) = (home, 1);
         for _ in 0..self.buckets.len() {
             for (_, slot) in self.slots_from(bucket, first).take(SLOTS).skip(seen) {
-                if let Some(found) = self.look_at(slot, tag, &mut look) {
+                // Acquire: as in `look_at`, which is not called, because nearly all of these words have
+                // another tag.
+                let frame = self.tagged(slot.load(Acquire), tag);
+                if let Some(found) = frame.and_then(&mut look) {
                     return Some(found);
                 }
             }
