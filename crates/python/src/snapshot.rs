@@ -15,16 +15,19 @@ pub(crate) struct OpenSnapshot {
     pub(crate) store: Arc<Store>,
 }
 
-/// A snapshot and its tables until it is closed, or `None`. A Python snapshot, its tables and their iterators
+/// An open snapshot and its tables; `None` after the close.
+type Opened = Option<(OpenSnapshot, Vec<Arc<OpenTable>>)>;
+
+/// A snapshot and its tables until it is closed. A Python snapshot, its tables and their iterators
 /// share it.
 pub(crate) struct SnapshotCell {
-    open: Mutex<Option<(OpenSnapshot, Vec<Arc<OpenTable>>)>>,
+    open: Mutex<Opened>,
     /// Identifies the store. Does not keep it open.
     pub(crate) store: Weak<Store>,
 }
 
 impl SnapshotCell {
-    fn lock(&self) -> PyResult<MutexGuard<'_, Option<(OpenSnapshot, Vec<Arc<OpenTable>>)>>> {
+    fn lock(&self) -> PyResult<MutexGuard<'_, Opened>> {
         self.open.lock().map_err(|_| Closed::new_err("a call of the snapshot panicked"))
     }
 

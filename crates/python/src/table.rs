@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::{Bound as Edge, ControlFlow};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use azekura::{Error, OwnedSnapshotTable, ValueRef};
+use azekura::{Error, ValueRef};
 use pyo3::exceptions::{PyKeyError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
@@ -13,47 +13,21 @@ mod definition;
 mod load;
 mod parts;
 mod rows;
+mod scope;
 
 pub(crate) use self::definition::Definition;
 use self::definition::Side;
 use self::parts::part_of;
 use self::rows::{Batch, Rows};
+pub(crate) use self::scope::{OpenTable, Scope};
 use crate::codec::Codec;
 use crate::errors::{Invalid, raised, without_gil};
 use crate::snapshot::{SnapshotCell, closed};
-use crate::transaction::{SharedTx, lock, opened};
+use crate::transaction::{lock, opened};
 use crate::{Store, signals};
 
 type Row = (Vec<u8>, Vec<u8>);
 type Bounds = (Edge<Vec<u8>>, Edge<Vec<u8>>);
-
-/// The source of a table's rows.
-#[derive(Clone)]
-pub(crate) enum Scope {
-    /// A database: each operation is one transaction.
-    Database(Arc<Store>),
-    Transaction(SharedTx),
-    /// A table of a snapshot, which is looked up once, and the snapshot, which has the table until it is
-    /// closed.
-    Snapshot(Arc<SnapshotCell>, Weak<OpenTable>),
-}
-
-impl Scope {
-    /// Returns the identity of the store.
-    fn store(&self) -> Weak<Store> {
-        match self {
-            Self::Database(store) => Arc::downgrade(store),
-            Self::Transaction(shared) => Weak::clone(&shared.store),
-            Self::Snapshot(cell, _) => Weak::clone(&cell.store),
-        }
-    }
-}
-
-/// A table of a snapshot. Its store is freed after it, and closes without the GIL.
-pub(crate) struct OpenTable {
-    table: OwnedSnapshotTable<[u8], [u8]>,
-    _store: Arc<Store>,
-}
 
 /// A table with its source of rows.
 #[derive(Clone)]

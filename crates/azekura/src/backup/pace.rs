@@ -1,11 +1,11 @@
 //! The speed of a backup.
 //!
 //! With a rate limit, a backup writes at most this number of bytes per second. Without one, it leaves the
-//! processors to the transactions
-//! ([decision 089](https://github.com/azekura/azekura/blob/main/docs/decisions/089-backups-pause-for-commits.md)):
-//! while other threads write log records, the backup's thread uses at most [`SHARE`] of the time of all
-//! processors. It does not pause while row versions take more than half of their memory, because a longer
-//! backup needs more versions, and fails without them.
+//! processors to the transactions ([decision
+//! 089](https://github.com/azekura/azekura/blob/main/docs/decisions/089-backups-pause-for-commits.md)): while
+//! other threads write log records, the backup's thread uses at most [`SHARE`] of the time of all processors.
+//! It does not pause while row versions take more than half of their memory, because a longer backup needs
+//! more versions, and fails without them.
 
 use std::thread;
 use std::time::{Duration, Instant};
