@@ -181,9 +181,9 @@ pub struct Find {
     /// Number of times that the request was forwarded.
     pub hops: u8,
     /// Time after the arrival of this message in which the request may be executed, in milliseconds.
-    pub time_ms: u64,
-    /// Time of this node's clock from which on the request is not executed, because its answer would arrive too
-    /// late (FIND-1). Every node sets it when the request arrives; it is not sent.
+    pub time_ms: u32,
+    /// Time of this node's clock from which on the request is not executed, because its answer would arrive
+    /// too late (FIND-1). Every node sets it when the request arrives; it is not sent.
     #[serde(skip)]
     pub until: Option<Duration>,
 }

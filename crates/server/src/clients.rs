@@ -104,7 +104,8 @@ impl Client {
     /// Records the memory that the connection holds while it waits for the rest of a request; 0 if it does
     /// not wait. Called only by the connection.
     pub(crate) fn note_incomplete(&self, bytes: usize) {
-        self.incomplete.store(bytes, Relaxed); // it only selects a connection to close
+        // Relaxed, here, in `stalled_for` and in `cut_stalled`: the values only select a connection to close.
+        self.incomplete.store(bytes, Relaxed);
     }
 
     /// Returns the memory of an incomplete request that has waited for input for at least `time`.
@@ -212,7 +213,7 @@ impl Clients {
     /// sent nothing for `time`, and passes each to `each`. Returns `false` if these do not hold enough.
     pub(crate) fn cut_stalled(&self, excess: usize, time: Duration, each: impl Fn(&Client)) -> bool {
         let mut all = self.list();
-        // Connections that were ended before will release their memory.
+        // Connections that were ended before will release their memory. Relaxed: see `note_incomplete`.
         let released = all.iter().map(|client| client.released.load(Relaxed)).sum();
         let mut excess = excess.saturating_sub(released);
         all.retain(|client| client.stalled_for(time) > 0);

@@ -25,8 +25,8 @@ pub struct Asked {
     pub is_write: bool,
     /// Opaque bytes of the application.
     pub bytes: Vec<u8>,
-    /// Time in which the request may be executed (FIND-1). A request that is refused at its end is answered in
-    /// time.
+    /// Time in which the request may be executed (FIND-1). A request that is refused at its end is answered
+    /// in time.
     pub time_left: Duration,
     /// Maximum size of the answer in bytes. A request with a longer answer must change nothing.
     pub most_bytes: usize,

@@ -16,8 +16,8 @@
 //!   a leaf do not accumulate, and a write with an unknown outcome does not overwrite later writes of its
 //!   client. (A process that was suspended does not execute the requests that arrived meanwhile: BEAT-5.) A
 //!   node does not begin a write in the last part of this time either ([`ANSWER_TIME`]): a write that has
-//!   only waited, for a lock or for a connection, is refused while the origin still waits, and its outcome is
-//!   known.
+//!   only waited, for a lock or for a connection, is refused while the origin still waits, and its outcome
+//!   is known.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ impl Node {
             let time = self.timeout_of(&find.work);
             find.until = Some(match from == self.me {
                 true => self.begin_until(&find.work, time),
-                false => self.world.clock.now() + time.min(Duration::from_millis(find.time_ms)),
+                false => self.world.clock.now() + time.min(Duration::from_millis(find.time_ms.into())),
             });
         }
         self.look_for(from, find).await;
@@ -220,17 +220,17 @@ impl Node {
 
     fn send_find(&self, to: PeId, find: &mut Find) {
         find.hops += 1;
-        find.time_ms = u64::try_from(self.time_left(find).as_millis()).unwrap_or(u64::MAX);
+        find.time_ms = u32::try_from(self.time_left(find).as_millis()).unwrap_or(u32::MAX);
         self.note_sent(find.id, to);
         self.send(to, &Message::Find(find.clone()));
     }
 
     /// Returns the reason that a request cannot be sent to a node now, after waiting for room.
     async fn trouble_or_no_room(&self, find: &Find, pe: PeId) -> Option<String> {
-        if let Some(room) = self.world.net.room(pe) {
-            if self.world.timeout(self.time_left(find), room).await.is_none() {
-                return Some(format!("{pe}: too many bytes wait for its connection"));
-            }
+        if let Some(room) = self.world.net.room(pe)
+            && self.world.timeout(self.time_left(find), room).await.is_none()
+        {
+            return Some(format!("{pe}: too many bytes wait for its connection"));
         }
         self.trouble_with(pe)
     }
