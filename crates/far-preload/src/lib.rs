@@ -63,6 +63,8 @@
 //! - Stacks, files and shared memory stay ordinary memory, and so do blocks below `--block`. With the
 //!   `sigsegv` mechanism static arrays stay ordinary memory, too.
 //! - An access to memory that the program has unmapped is not refused.
+//! - With the `sigsegv` mechanism, a program is ended if a signal handler blocks SIGSEGV in the context to
+//!   which it returns, and the program then touches a page that is paged out.
 //! - A child process made by `fork` has a copy of its parent's far memory, for which the servers need memory.
 //!   If no copy is possible (with SIGSEGV, or without memory at the servers), the child is ended when it
 //!   touches far memory.

@@ -130,6 +130,25 @@ fn meets([base, length]: &[AtomicUsize; 2], address: usize, bytes: usize) -> boo
     address < base + length && address.saturating_add(bytes) > base
 }
 
+/// Longest buffer of which a far part leaves far memory if another part is not far memory.
+const MOST_MIXED: usize = 16 << 20;
+
+/// Returns `true` if a buffer is far memory for which the kernel does not wait. If only a part of it is, this
+/// part leaves far memory: the kernel then reports a part of the buffer that cannot be accessed as it does
+/// without far memory. A longer buffer counts as far memory: some programs pass a number of bytes that is
+/// larger than their buffer.
+pub(crate) fn is_bounced(address: usize, bytes: usize) -> bool {
+    if !is_unserved(address, bytes) {
+        return false;
+    }
+    let is_whole = |heap: &Heap| heap.memory().manages_all(address..address.saturating_add(bytes));
+    let bounces = bytes > MOST_MIXED || heap().is_none_or(is_whole);
+    if !bounces {
+        unmanage(address, bytes);
+    }
+    bounces
+}
+
 /// Returns `true` if any byte of a range is a far static array.
 pub(crate) fn is_static(address: usize, bytes: usize) -> bool {
     let end = address.saturating_add(bytes);
@@ -275,6 +294,11 @@ pub(crate) fn end_far(call: &str, why: &str) {
     ENDED.store(true, Relaxed); // Relaxed: read by the `fork` handlers, which only skip work if it is set
 }
 
+/// Returns the largest number of bytes of the spill file; 0 without one.
+pub(crate) fn spilled_bytes() -> u64 {
+    LAUNCH.get().filter(|launch| launch.spill.is_some()).map_or(0, |launch| launch.space as u64)
+}
+
 /// Environment variable that is set once the mechanism in use has been printed.
 const SAID: &str = "AZEKURA_FAR_SAID";
 
@@ -344,13 +368,13 @@ extern "C" fn begin() {
     if surroundings::is_under_valgrind() {
         refuse(&RefusedUnderValgrind);
     }
-    if let Some((name, bytes)) = crate::hooks::limit_in_force() {
-        refuse(&RefusedByLimit { name, bytes });
-    }
     azekura_far::descriptors::place_high();
     azekura_far::keep_standard_error();
     end::prepare();
     let launch = LAUNCH.get_or_init(|| launch);
+    if let Some((name, bytes)) = crate::hooks::limit_in_force() {
+        refuse(&RefusedByLimit { name, bytes });
+    }
     let session = open(launch);
     if !pins_pages() && surroundings::makes_rings() {
         refuse(&RefusedRings(session.heap.memory().mechanism()));

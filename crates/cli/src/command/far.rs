@@ -33,7 +33,8 @@ Refused before they start: statically linked programs, set-user-id programs, pro
 capabilities, 32-bit programs, programs for another processor, programs with another C library than
 glibc (or one older than the library needs), Go programs, programs with a sanitizer of addresses,
 threads, memory or leaks, and every program under a limit of addresses or private memory
-(ulimit -v, ulimit -d), which counts all of --max-far. Without userfault-move, also programs into
+(ulimit -v, ulimit -d), which counts all of --max-far; with --spill, also programs under a limit of
+file sizes below --max-far (ulimit -f). Without userfault-move, also programs into
 which liburing is linked statically; a library that contains liburing is not recognized, and its
 transfers can fail or return wrong bytes.
 

@@ -98,9 +98,9 @@ impl Parts<'_> {
 
     /// Returns `true` if the kernel could not access some part.
     pub(super) fn are_unserved(self) -> bool {
-        self.0
-            .iter()
-            .any(|part| part.iov_len > 0 && crate::session::is_unserved(part.iov_base as usize, part.iov_len))
+        let is_bounced =
+            |part: &libc::iovec| crate::session::is_bounced(part.iov_base as usize, part.iov_len);
+        self.0.iter().filter(|part| is_bounced(part)).count() > 0
     }
 
     /// Copies `bytes` bytes from the parts to `to`, beginning at byte `from` of the parts.

@@ -20,6 +20,11 @@ const MOST: usize = 1 << 20;
 const STEP: usize = 4096;
 /// Largest number of strings in the arguments or the environment of a new program.
 const MOST_STRINGS: usize = 1 << 16;
+/// Largest number of bytes of such a string (`MAX_ARG_STRLEN`). Names of files are shorter.
+const MOST_TEXT: usize = 32 * STEP;
+/// Number of repetitions after which the argument's memory leaves far memory: its pages do not fit into the
+/// local memory together.
+const PATIENCE: usize = 20;
 /// Number of words of a structure that may contain addresses.
 const WORDS: usize = 32;
 
@@ -90,9 +95,21 @@ impl Given {
             Self::Reads(at, bytes) | Self::Writes(at, bytes) if is_unserved(at, bytes) => {
                 unmanage(at, bytes);
             }
-            Self::Text(at) if is_unserved(at, 1) => {
+            Self::Text(at) if at != 0 => {
                 // SAFETY: the program's string for this call.
-                unmanage(at, unsafe { text_bytes(at) } + 1);
+                let bytes = unsafe { text_bytes(at) } + 1;
+                // The first page may have left with another string.
+                if is_unserved(at, bytes) {
+                    unmanage(at, bytes);
+                }
+            }
+            Self::Texts(at) if self.is_far() => {
+                // SAFETY: the program's strings for this call. Their array ends with a null pointer.
+                let count = unsafe {
+                    texts(at).for_each(|text| Self::Text(text).leave());
+                    texts(at).count()
+                };
+                unmanage(at, (count + 1) * size_of::<usize>());
             }
             _ => (),
         }
@@ -137,14 +154,14 @@ fn words(at: usize) -> [usize; WORDS] {
     words
 }
 
-/// Returns the length of a string, at most that of the longest file name.
+/// Returns the length of a string, at most that of the longest argument of a program.
 ///
 /// # Safety
 ///
 /// The address is that of a string.
 unsafe fn text_bytes(at: usize) -> usize {
     // SAFETY: the caller keeps this function's contract.
-    unsafe { libc::strnlen(ptr::with_exposed_provenance(at), libc::PATH_MAX as usize) }
+    unsafe { libc::strnlen(ptr::with_exposed_provenance(at), MOST_TEXT) }
 }
 
 /// Returns the addresses of the strings of an array, up to the null pointer.
@@ -203,7 +220,9 @@ pub(super) fn asked<R: Answer>(given: &[Given], call: impl Fn() -> R) -> R {
     let is_known = given.iter().all(|given| !matches!(given, Given::Any(_)));
     for tries in 0..if is_known { TRIES } else { FEW_TRIES } {
         // SAFETY: the arguments are those of the program for this call.
-        given.iter().for_each(|given| unsafe { given.touch(tries) });
+        given
+            .iter()
+            .for_each(|given| unsafe { if tries < PATIENCE { given.touch(tries) } else { given.leave() } });
         result = call();
         if !result.failed() || errno() != libc::EFAULT {
             return result;

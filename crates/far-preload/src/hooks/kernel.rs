@@ -39,6 +39,7 @@
 //! | `prctl(PR_SET_VMA)` | L | nothing to do: a name |
 //! | `prctl(PR_SET_SECCOMP)`, `seccomp` | K | all far memory: the layer makes calls that a filter forbids |
 //! | `unshare`, `setns`, if only permitted to a process with one thread | K | as for `mlockall` |
+//! | `unshare`, `setns`, `clone` with another network namespace | K | as for `mlockall` |
 //! | `brk`, `sbrk`, `pkey_alloc`, `pkey_free`, `membarrier`, `cachestat`, `process_mrelease` | – | |
 //! | `read`, `write` and all calls with buffers | L | see `transfer`, `message`, `again` |
 //! | stacks that a program passes to threads, contexts and signal handlers | K | see `stack` |
@@ -330,6 +331,7 @@ fn alone(name: &str, call: impl Fn() -> isize) -> c_int {
 pub(super) unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     let one = libc::CLONE_NEWUSER | libc::CLONE_THREAD | libc::CLONE_SIGHAND | libc::CLONE_VM;
     let unshares = || call(libc::SYS_unshare, [flags as usize, 0, 0, 0, 0, 0]);
+    leaves_network(flags, "unshare");
     if flags & one != 0 { alone("unshare", unshares) } else { unshares() as c_int }
 }
 
@@ -340,7 +342,16 @@ pub(super) unsafe extern "C" fn unshare(flags: c_int) -> c_int {
 pub(super) unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     let one = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWTIME;
     let enters = || call(libc::SYS_setns, [fd as usize, kind as usize, 0, 0, 0, 0]);
+    leaves_network(kind, "setns");
     if kind == 0 || kind & one != 0 { alone("setns", enters) } else { enters() as c_int }
+}
+
+/// Ends far memory before a call after which new connections to the servers may fail: those of child
+/// processes, and those in place of broken ones.
+pub(crate) fn leaves_network(flags: c_int, name: &str) {
+    if flags & libc::CLONE_NEWNET != 0 {
+        end_far(name, "the memory servers may be out of reach of the new network namespace");
+    }
 }
 
 fn restricts(name: &str) {

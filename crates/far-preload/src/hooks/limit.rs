@@ -1,24 +1,33 @@
-//! Limits of the address space (`RLIMIT_AS`) and of private memory (`RLIMIT_DATA`). The kernel counts all of
+//! Limits of the address space (`RLIMIT_AS`), of private memory (`RLIMIT_DATA`), and of files
+//! (`RLIMIT_FSIZE`), which counts the spill file. The kernel counts all of
 //! `--max-far` and the layer's own memory. So under such a limit a program with far memory would be refused
 //! memory that it gets without far memory. A program that begins under such a limit is refused before `main`.
 //! If a program sets such a limit later, its far memory becomes ordinary memory first.
 
-use crate::session::end_far;
+use crate::session::{end_far, spilled_bytes};
 use azekura_far::sys;
 use libc::{c_long, pid_t, rlimit};
 use std::ffi::{c_int, c_uint};
 use std::ptr;
 
 /// The limits, with their names in messages.
-const COUNTED: [(c_uint, &str); 2] =
-    [(libc::RLIMIT_AS, "RLIMIT_AS, `ulimit -v`"), (libc::RLIMIT_DATA, "RLIMIT_DATA, `ulimit -d`")];
+const COUNTED: [(c_uint, &str); 3] = [
+    (libc::RLIMIT_AS, "RLIMIT_AS, `ulimit -v`"),
+    (libc::RLIMIT_DATA, "RLIMIT_DATA, `ulimit -d`"),
+    (libc::RLIMIT_FSIZE, "RLIMIT_FSIZE, `ulimit -f`"),
+];
+
+/// Returns `true` if a limit is smaller than the memory that the kernel counts for it.
+fn is_too_small(which: c_uint, bytes: u64) -> bool {
+    if which == libc::RLIMIT_FSIZE { bytes < spilled_bytes() } else { bytes != libc::RLIM_INFINITY }
+}
 
 /// Returns the limit under which this process cannot have far memory: its name, and its value in bytes.
 pub(crate) fn in_force() -> Option<(&'static str, u64)> {
     COUNTED.into_iter().find_map(|(which, name)| {
         let mut limit = rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
         limits_of(0, which, None, Some(&mut limit));
-        (limit.rlim_cur != libc::RLIM_INFINITY).then_some((name, limit.rlim_cur))
+        is_too_small(which, limit.rlim_cur).then_some((name, limit.rlim_cur))
     })
 }
 
@@ -42,7 +51,7 @@ unsafe fn set(process: pid_t, which: c_uint, new: *const rlimit, old: *mut rlimi
     let is_own = process == 0 || process == unsafe { libc::getpid() };
     if let Some((_, name)) = COUNTED.into_iter().find(|&(counted, _)| counted == which)
         && is_own
-        && new.is_some_and(|limit| limit.rlim_cur != libc::RLIM_INFINITY)
+        && new.is_some_and(|limit| is_too_small(which, limit.rlim_cur))
     {
         end_far(&format!("setrlimit ({name})"), "the kernel counts --max-far for this limit");
     }

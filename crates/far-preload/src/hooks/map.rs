@@ -231,14 +231,32 @@ fn by_parts(
     if far.is_empty() {
         return kernel(at, bytes);
     }
+    let mut has_done_any = false;
     for (part, is_reserved) in far.into_iter().flat_map(|part| heap.by_reservation(part)) {
-        for rest in layer(heap, part, is_reserved) {
+        let rest = layer(heap, part.clone(), is_reserved);
+        has_done_any |= rest != [part];
+        for rest in rest {
             unmanage(rest.start, rest.len());
             others.push(rest);
         }
     }
-    let done = others.iter().map(|other| kernel(ptr::with_exposed_provenance_mut(other.start), other.len()));
-    done.fold(0, |all, one| if all == 0 { one } else { all })
+    if !has_done_any {
+        return kernel(at, bytes);
+    }
+    // In the kernel's order, and up to the first error, except that `madvise` continues after a part that is
+    // not mapped.
+    others.sort_unstable_by_key(|other| other.start);
+    let mut first = 0;
+    for other in others {
+        let done = kernel(ptr::with_exposed_provenance_mut(other.start), other.len());
+        if done != 0 {
+            first = done;
+            if ![done, super::errno()].contains(&libc::ENOMEM) {
+                break;
+            }
+        }
+    }
+    first
 }
 
 /// # Safety

@@ -8,7 +8,7 @@ use super::once::Kept;
 use super::transfer::{bounced_in, bounced_out, one, unserved_parts};
 use super::{errno, fail, queued};
 use crate::next::Next;
-use crate::session::{is_unserved, serves_system_calls};
+use crate::session::{is_bounced, is_unserved, serves_system_calls};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use std::ffi::{c_int, c_uint, c_void};
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ const CONTROL: usize = 32 << 10;
 pub(super) unsafe extern "C" fn recv(fd: c_int, at: *mut c_void, bytes: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
-        if !is_unserved(at as usize, bytes) {
+        if !is_bounced(at as usize, bytes) {
             return RECV.get()(fd, at, bytes, flags);
         }
         let all = flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_PEEK == 0;
@@ -60,7 +60,7 @@ pub(super) unsafe extern "C" fn send(fd: c_int, at: *const c_void, bytes: size_t
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
         queued::before_bytes(at, bytes, flags);
-        if !is_unserved(at as usize, bytes) {
+        if !is_bounced(at as usize, bytes) {
             return SEND.get()(fd, at, bytes, flags);
         }
         bounced_out(Parts(&one(at, bytes)), || true, |from, n, _| SEND.get()(fd, from.cast(), n, flags))
@@ -86,7 +86,7 @@ pub(super) unsafe extern "C" fn recvfrom(
             return recv(fd, at, bytes, flags); // the length is not accessed
         }
         let far_name = is_unserved(from as usize, 1) || is_unserved(length as usize, 1);
-        if !far_name && !is_unserved(at as usize, bytes) {
+        if !far_name && !is_bounced(at as usize, bytes) {
             return RECVFROM.get()(fd, at, bytes, flags, from, length);
         }
         let parts = one(at, bytes);
@@ -118,7 +118,7 @@ pub(super) unsafe extern "C" fn sendto(
     // SAFETY: the caller keeps the contract of the C function.
     unsafe {
         queued::before_bytes(at, bytes, flags);
-        if !is_unserved(to as usize, 1) && !is_unserved(at as usize, bytes) {
+        if !is_unserved(to as usize, 1) && !is_bounced(at as usize, bytes) {
             return SENDTO.get()(fd, at, bytes, flags, to, length);
         }
         let Some((name, length)) = copied_name(to.cast(), length) else { return -1 };

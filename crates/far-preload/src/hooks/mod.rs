@@ -46,6 +46,7 @@ mod thread;
 mod transfer;
 mod wait;
 
+pub(crate) use kernel::leaves_network;
 pub(crate) use limit::in_force as limit_in_force;
 pub(crate) use stack::{
     end_helper as end_stack_helper, start_helper as start_stack_helper, unmanage_here as unmanage_stack,

@@ -5,7 +5,7 @@
 
 use crate::next::Next;
 use azekura_far::{signals, sys};
-use libc::{c_long, sigaction as Action, sigset_t};
+use libc::{c_long, pthread_attr_t, sigaction as Action, sigset_t};
 use std::ffi::c_int;
 use std::{mem, ptr};
 
@@ -24,6 +24,9 @@ static SIGHOLD: Next<Of> = Next::new(c"sighold");
 static SIGIGNORE: Next<Of> = Next::new(c"sigignore");
 static SIGBLOCK: Next<Of> = Next::new(c"sigblock");
 static SIGSETMASK: Next<Of> = Next::new(c"sigsetmask");
+static SIGPAUSE: Next<unsafe extern "C" fn(c_int, c_int) -> c_int> = Next::new(c"__sigpause");
+static ATTRIBUTE_MASK: Next<unsafe extern "C" fn(*mut pthread_attr_t, *const sigset_t) -> c_int> =
+    Next::new(c"pthread_attr_setsigmask_np");
 static SIGSUSPEND: Next<unsafe extern "C" fn(*const sigset_t) -> c_int> = Next::new(c"sigsuspend");
 
 /// # Safety
@@ -37,9 +40,7 @@ pub(super) unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old
         let new = new.as_ref().copied();
         if signal != libc::SIGSEGV || !signals::are_held() {
             let open = new.map(|mut action| {
-                if signals::are_held() {
-                    libc::sigdelset(&raw mut action.sa_mask, libc::SIGSEGV);
-                }
+                hold(&mut action.sa_mask);
                 action
             });
             let mut before: Action = mem::zeroed();
@@ -261,6 +262,53 @@ pub(super) unsafe extern "C" fn sigsuspend(mask: *const sigset_t) -> c_int {
     }
 }
 
+/// # Safety
+///
+/// The contract of the C library's function. The mask has the first signals only.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn sigpause(mask: c_int) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe { __sigpause(mask, 0) }
+}
+
+/// # Safety
+///
+/// The contract of the C library's function, which gets a signal, or a mask of the first signals.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn __sigpause(given: c_int, is_signal: c_int) -> c_int {
+    let open = if is_signal == 0 { without_held(given as u64) as c_int } else { given };
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe { SIGPAUSE.get()(open, is_signal) }
+}
+
+/// Sets the mask with which a thread begins.
+///
+/// # Safety
+///
+/// The contract of the C library's function.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn pthread_attr_setsigmask_np(
+    attributes: *mut pthread_attr_t,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller keeps the contract of the C function.
+    unsafe {
+        let open = mask.as_ref().copied().map(|mut set| {
+            hold(&mut set);
+            set
+        });
+        ATTRIBUTE_MASK.get()(attributes, as_pointer(&open))
+    }
+}
+
+/// Removes SIGSEGV from a mask under the mechanism that uses it.
+pub(super) fn hold(mask: &mut sigset_t) {
+    if signals::are_held() {
+        // SAFETY: the set is valid.
+        unsafe { libc::sigdelset(mask, libc::SIGSEGV) };
+    }
+}
+
 /// Finds the C library's functions, and passes them to the mechanism.
 pub(super) fn resolve() {
     SIGACTION.resolve();
@@ -268,6 +316,8 @@ pub(super) fn resolve() {
     PTHREAD_SIGMASK.resolve();
     SIGNAL.resolve();
     SYSV_SIGNAL.resolve();
+    SIGPAUSE.resolve();
+    ATTRIBUTE_MASK.resolve();
     SIGSUSPEND.resolve();
     SIGSET.resolve();
     SIGHOLD.resolve();

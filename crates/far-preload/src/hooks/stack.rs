@@ -164,9 +164,10 @@ fn unmanage_context(context: *const ucontext_t) {
 ///
 /// The context is one of the program, made by the C library.
 unsafe fn of_context(context: *const ucontext_t) {
-    // SAFETY: the caller keeps this function's contract.
-    if let Some(context) = unsafe { context.as_ref() } {
+    // SAFETY: the caller keeps this function's contract. The context is not constant: `getcontext` stored it.
+    if let Some(context) = unsafe { context.cast_mut().as_mut() } {
         unmanage_context(context);
+        super::signal::hold(&mut context.uc_sigmask);
         unmanage(context.uc_stack.ss_sp as usize, context.uc_stack.ss_size);
     }
 }

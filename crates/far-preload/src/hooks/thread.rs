@@ -9,8 +9,9 @@
 
 use crate::next::Next;
 use crate::pool::{Class, Pool};
-use azekura_far::{signals_blocked::SignalsBlocked, sys};
+use azekura_far::{descriptors, signals_blocked::SignalsBlocked, sys};
 use std::ffi::{c_int, c_void};
+use std::os::fd::IntoRawFd;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -162,13 +163,20 @@ fn own_id() -> libc::pid_t {
     unsafe { sys::call(libc::SYS_gettid, [0; 6]) as libc::pid_t }
 }
 
-/// Returns the processor time of the layer's threads in nanoseconds.
+/// Lowest bits of the clock of a thread's processor time; the bits above are the complement of its number.
+const OF_THREAD: i32 = 6;
+
+/// Returns the processor time of the layer's threads in nanoseconds. Opens no file (`PageTable`).
 pub(crate) fn processor_ns() -> u64 {
     // Acquire: pairs with AcqRel in `begin`.
     let ours = OURS.iter().map(|id| id.load(Acquire)).filter(|&id| id != 0);
     let ran = |id: i32| {
-        let times = std::fs::read_to_string(format!("/proc/self/task/{id}/schedstat")).ok()?;
-        times.split(' ').next()?.parse::<u64>().ok()
+        let clock = !id << 3 | OF_THREAD;
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let arguments = [clock as usize, (&raw mut time) as usize, 0, 0, 0, 0];
+        // SAFETY: the time is a local variable. The kernel refuses the number of a thread that has ended.
+        let done = unsafe { sys::call(libc::SYS_clock_gettime, arguments) };
+        (done == 0).then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
     };
     ours.filter_map(ran).sum()
 }
@@ -179,12 +187,20 @@ pub(crate) fn forget_ours() {
     watch_main_thread();
 }
 
+/// Descriptor of the directory `/proc`; -1 if it is not there.
+static PROC: AtomicI32 = AtomicI32::new(-1);
+
 /// Makes the process end when its main thread, which calls this function, has ended by `pthread_exit` and the
 /// program has no other thread. The C library ends a process with its last thread, but the layer's threads
 /// never end.
 pub(crate) fn watch_main_thread() {
     static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
     let key = KEY.get_or_init(|| {
+        // The program may use all descriptors later, or change its root directory.
+        if let Ok(files) = std::fs::File::open("/proc") {
+            // Relaxed: there is one thread.
+            PROC.store(descriptors::hide(files.into()).into_raw_fd(), Relaxed);
+        }
         let mut key = 0;
         // SAFETY: the address of a variable for the key, and a function of this library, which is never
         // unloaded.
@@ -210,31 +226,30 @@ unsafe extern "C" fn main_thread_ends(_value: *mut c_void) {
 /// so it may touch far memory.
 extern "C" fn end_with_program(_none: *mut c_void) -> *mut c_void {
     const GLANCE: Duration = Duration::from_millis(5);
-    while !only_ours_left(own_id()).unwrap_or(true) {
+    while !only_ours_left() {
         std::thread::sleep(GLANCE);
     }
     // SAFETY: the program has no other thread.
     unsafe { libc::exit(0) }
 }
 
-/// Returns `true` if all threads except this one belong to the layer or have ended.
-fn only_ours_left(own: libc::pid_t) -> std::io::Result<bool> {
-    for thread in std::fs::read_dir("/proc/self/task")? {
-        let thread = thread?;
-        let Some(id) = thread.file_name().to_str().and_then(|id| id.parse::<i32>().ok()) else { continue };
-        // Acquire: pairs with AcqRel in `begin`.
-        if id == own || OURS.iter().any(|ours| ours.load(Acquire) == id) {
-            continue;
-        }
-        // The main thread is a zombie until the process ends. A thread that has ended has no such file.
-        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-        if state.is_some_and(|state| !"ZXx".contains(state)) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+/// Returns `true` if this thread, the main thread, which has ended, and threads of the layer are the only
+/// ones. Without `/proc` the number of threads is unknown, and the process does not end by itself.
+fn only_ours_left() -> bool {
+    // SAFETY: all zeros is a valid `stat`. The call fills it or fails.
+    let links = unsafe {
+        let mut known: libc::stat = std::mem::zeroed();
+        let done = libc::fstatat(PROC.load(Relaxed), c"self/task".as_ptr(), &raw mut known, 0);
+        if done == 0 { known.st_nlink as usize } else { usize::MAX }
+    };
+    // A thread of the layer leaves the table before it ends, so threads may be counted for a moment longer.
+    // Acquire: pairs with AcqRel in `begin`.
+    let ours = OURS.iter().filter(|id| id.load(Acquire) != 0).count();
+    links <= NO_THREADS + 2 + ours
 }
+
+/// Number of links of a directory of threads without an entry.
+const NO_THREADS: usize = 2;
 
 /// # Safety
 ///

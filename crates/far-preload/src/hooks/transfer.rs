@@ -13,7 +13,7 @@ use super::bounce::{BOUNCE, Bounce, Parts};
 use super::once::Kept;
 use super::{errno, fail, own};
 use crate::next::Next;
-use crate::session::{is_managed, is_unserved, serves_system_calls};
+use crate::session::{is_bounced, is_managed, is_unserved, serves_system_calls};
 use azekura_far::sys;
 use libc::{iovec, off_t, size_t, ssize_t, timespec};
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -142,7 +142,7 @@ fn is_ready(fd: c_int) -> bool {
 
 /// Returns `true` if a read into a range must go through a bounce buffer.
 fn reads_by_bounce(fd: c_int, at: usize, bytes: usize) -> bool {
-    is_unserved(at, bytes) || is_far(at, bytes) && is_direct(fd)
+    is_bounced(at, bytes) || is_far(at, bytes) && is_direct(fd)
 }
 
 fn is_far(at: usize, bytes: usize) -> bool {
@@ -209,7 +209,7 @@ macro_rules! write {
             // SAFETY: the caller keeps the contract of the C function.
             unsafe {
                 before!(fd, || bytes $(, $offset)?);
-                if !is_unserved(at as usize, bytes) {
+                if !is_bounced(at as usize, bytes) {
                     return $next.get()(fd, at, bytes $(, $offset)?);
                 }
                 bounced_out(Parts(&one(at, bytes)), || true, |from, n, _done| {

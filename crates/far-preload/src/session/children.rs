@@ -57,6 +57,7 @@ pub(crate) fn prepare() {
 /// or the child begins in another function, which calls [`child_begins`]. The flags are those of `clone`.
 pub(crate) fn with_child(flags: usize, call: impl FnOnce() -> c_long) -> c_long {
     let gets_copy = !shares_descriptors(flags);
+    crate::hooks::leaves_network(flags as c_int, "clone");
     if gets_copy {
         before();
     }
@@ -135,11 +136,11 @@ extern "C" fn in_child() {
     // Before the handlers of other libraries, which may touch far memory that this child does not have.
     azekura_far::signals::child_begins();
     crate::hooks::forget_ours();
+    azekura_far::drop_standard_error();
     if ENDED.load(Relaxed) {
         frozen(); // releases the lock
         return;
     }
-    azekura_far::drop_standard_error();
     let (frozen, _blocked) = frozen();
     if super::heap().is_none() {
         return;

@@ -267,7 +267,8 @@ impl Report<'_> {
         fields.iter().for_each(|(name, bytes)| line += &format!(",\"{name}\":{bytes}"));
         line += "}\n";
         let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
+        let write = |mut file: std::fs::File| azekura_far::without_signal(|| file.write_all(line.as_bytes()));
+        if let Err(error) = file.and_then(write) {
             say(format_args!("azekura far: write {}: {error}\n", path.display()));
         }
     }

@@ -5,7 +5,7 @@ use azekura_far::launch::Launch;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{launch, mechanisms, run, server};
+use crate::support::{launch, mechanisms_of_calls, run, server};
 
 /// The arguments of each program. `FILE` is a text of 100,000 lines, and `OTHER` a similar one.
 const PROGRAMS: [(&str, &[&str]); 16] = [
@@ -47,7 +47,7 @@ fn programs_of_a_distribution_print_the_same() {
     std::fs::write(directory.path().join("OTHER"), text(97)).unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/kernel.c");
     std::fs::copy(source, directory.path().join("SOURCE.c")).unwrap();
-    let mechanisms = mechanisms();
+    let mechanisms = mechanisms_of_calls();
     let mut stored = vec![0; mechanisms.len()];
     for (name, arguments) in PROGRAMS {
         if !is_installed(name) {

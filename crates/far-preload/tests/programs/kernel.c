@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/prctl.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
@@ -275,12 +276,35 @@ static void raw(void)
     printf("%d\n", memcmp(got, b, sizeof got));
 }
 
+/* Ranges of which far memory is only a part: the kernel stops at the first part that it refuses. */
+static void mixed(void)
+{
+    unsigned char *a = fresh();
+    int file = memfd_create("mixed", 0);
+    say("no access", mprotect(a + MB, MB, PROT_NONE));
+    say("no access", mprotect(a + 4 * MB, PIECE, PROT_NONE));
+    struct iovec part = {a + 4 * MB - 2 * PIECE, 4 * PIECE};
+    say("writev", writev(file, &part, 1));
+    say("send", send(file, a + 4 * MB - PIECE, 2 * PIECE, 0));
+    int ends[2];
+    say("pipe", pipe(ends));
+    say("write", write(ends[1], a + 4 * MB - 2 * PIECE, 3 * PIECE));
+    unsigned char got[2 * PIECE];
+    say("read", read(ends[0], got, sizeof got));
+    printf("%d\n", memcmp(got, a + 4 * MB - 2 * PIECE, sizeof got));
+    unsigned char *shared = mmap(a + 6 * MB, MB, RW, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    memset(shared, 9, MB);
+    say("remove", madvise(a + 5 * MB, 2 * MB, MADV_REMOVE));
+    printf("%d %d\n", shared[0], shared[MB - 1]);
+}
+
 int main(int count, char **arguments)
 {
     (void)count, (void)opens;
-    void (*parts[])(void) = {protection, locks, remaps, fixed, advice, nodes, faultfd, raw};
-    const char *names[] = {"protection", "locks", "remaps", "fixed", "advice", "nodes", "faultfd", "raw"};
-    for (int i = 0; i < 8; i++)
+    void (*parts[])(void) = {protection, locks, remaps, fixed, advice, nodes, faultfd, mixed, raw};
+    const char *names[] = {"protection", "locks", "remaps", "fixed", "advice", "nodes", "faultfd", "mixed",
+        "raw"};
+    for (int i = 0; i < 9; i++)
         if (!arguments[1] || !strcmp(arguments[1], names[i])) puts(names[i]), fflush(stdout), parts[i]();
     return 0;
 }

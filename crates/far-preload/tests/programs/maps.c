@@ -53,7 +53,7 @@ int main(void)
 {
     size_t mb = 1 << 20;
     if (beside() || beyond()) return 1;
-    for (int round = 0; round < 40; round++) { /* the total exceeds the far memory if pieces are not freed */
+    for (int round = 0; round < 8; round++) { /* the total exceeds the far memory if pieces are not freed */
         unsigned char *a = MAP(6 * mb + 12288);
         MUST(a != MAP_FAILED && all(a, 6 * mb + 12288, 0));
         memset(a, 7, 6 * mb + 12288);

@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 enum { SIZE = 8 << 20 };
@@ -55,6 +56,39 @@ static int waits(int how, int queue, const sigset_t *mask)
     }
 }
 
+int __sigpause(int mask, int is_signal);
+
+static void *beside(void *none)
+{
+    sweep();
+    return none;
+}
+
+static ucontext_t there, here;
+
+static void context(void) { sweep(); }
+
+/* A thread and a context that begin with nearly all signals blocked, and a wait with an old function. */
+static void begun(const sigset_t *most)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setsigmask_np(&attributes, most);
+    pthread_create(&thread, &attributes, beside, NULL);
+    pthread_join(thread, NULL);
+    printf("a thread: %d\n", far[SIZE / 2]);
+    getcontext(&there);
+    there.uc_stack.ss_sp = malloc(1 << 16), there.uc_stack.ss_size = 1 << 16;
+    there.uc_link = &here, there.uc_sigmask = *most;
+    makecontext(&there, context, 0);
+    swapcontext(&here, &there);
+    printf("a context: %d\n", far[SIZE / 2]);
+    pthread_kill(pthread_self(), SIGUSR1);
+    __sigpause(~(1 << (SIGUSR1 - 1) | 1 << (SIGALRM - 1)), 0);
+    printf("sigpause: %d\n", far[SIZE / 2]);
+}
+
 int main(int count, char **arguments)
 {
     sigset_t most, but_one;
@@ -76,6 +110,7 @@ int main(int count, char **arguments)
     sigaction(SIGUSR1, &action, NULL);
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &most, NULL, 8L);
     sweep();
+    begun(&most);
     but_one = most;
     sigdelset(&but_one, SIGUSR1);
     int queue = epoll_create1(0);

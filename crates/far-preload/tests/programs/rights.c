@@ -42,6 +42,26 @@ int main(int count, char **arguments)
         write(1, (char *)words + SIZE / 2, 0);
         syscall(SYS_exit, 0);
     }
+    if (count > 1 && !strcmp(arguments[1], "descriptors")) {
+        struct rlimit none = {0, 0};
+        printf("%d", setrlimit(RLIMIT_NOFILE, &none));
+        printf(" %ld", wrong(3)), fill(5);
+        return printf(" %ld\n", wrong(5)), 0;
+    }
+    if (count > 1 && !strcmp(arguments[1], "files")) {
+        struct rlimit small = {1 << 20, 1 << 20};
+        printf("%d", setrlimit(RLIMIT_FSIZE, &small));
+        printf(" %ld", wrong(3)), fill(5);
+        return printf(" %ld\n", wrong(5)), 0;
+    }
+    if (count > 1 && !strcmp(arguments[1], "network")) {
+        int done = unshare(CLONE_NEWNET);
+        printf("%d\n", done), fflush(stdout);
+        if (fork() == 0) return printf("child: %ld\n", wrong(3)), fflush(stdout), 3;
+        int status;
+        wait(&status);
+        return printf("%d: %ld\n", status, wrong(3)), 0;
+    }
     if (count > 1 && !strcmp(arguments[1], "alone")) {
         int done = unshare(CLONE_NEWUSER);
         int refusal = done ? errno : 0;

@@ -2,10 +2,10 @@
 
 use azekura_far::launch::Launch;
 use azekura_far::{FarError, FarMemory, Mechanism, Server};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -29,6 +29,22 @@ pub(crate) fn server() -> Server {
 
 /// Returns the mechanisms that this system and user support.
 pub(crate) fn mechanisms() -> Vec<Mechanism> {
+    static FOUND: OnceLock<Vec<Mechanism>> = OnceLock::new();
+    FOUND.get_or_init(find_mechanisms).clone()
+}
+
+/// Returns the mechanisms that differ in their treatment of system calls, for tests of hooks: one for which
+/// the kernel waits, one for which it does not, and SIGSEGV. Whether pages are moved or copied makes no
+/// difference to a hook.
+pub(crate) fn mechanisms_of_calls() -> Vec<Mechanism> {
+    let all = mechanisms();
+    let waits = |mechanism: &&Mechanism| mechanism.serves_system_calls();
+    let is_other = |mechanism: &&Mechanism| !waits(mechanism) && **mechanism != Mechanism::Sigsegv;
+    let kinds = all.iter().find(waits).into_iter().chain(all.iter().rev().find(is_other));
+    kinds.chain(all.iter().find(|mechanism| **mechanism == Mechanism::Sigsegv)).copied().collect()
+}
+
+fn find_mechanisms() -> Vec<Mechanism> {
     let can = |mechanism: &Mechanism| {
         let server = server();
         let made = FarMemory::builder()
@@ -54,13 +70,13 @@ pub(crate) fn mechanisms() -> Vec<Mechanism> {
 /// Makes a program or library once, because several tests may run the same one at the same time.
 fn made(name: &str, make: impl FnOnce(&Path) -> Command) -> PathBuf {
     static DIRECTORY: OnceLock<TempDir> = OnceLock::new();
-    static MADE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    static MADE: Mutex<BTreeMap<String, Arc<OnceLock<()>>>> = Mutex::new(BTreeMap::new());
     let program = DIRECTORY.get_or_init(|| tempfile::tempdir().unwrap()).path().join(name);
-    let mut made = MADE.lock().unwrap();
-    if made.insert(name.to_owned()) {
+    let made = Arc::clone(MADE.lock().unwrap().entry(name.to_owned()).or_default());
+    made.get_or_init(|| {
         let out = make(&program).output().unwrap();
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    }
+    });
     program
 }
 
@@ -129,6 +145,18 @@ pub(crate) fn same_with(
     same_by(&compiled(name), arguments, setting, mechanism);
 }
 
+/// Returns the output of a program without far memory. The program runs once for all mechanisms.
+fn plain_output(command: Command) -> Vec<u8> {
+    static KNOWN: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
+    let name = format!("{command:?}");
+    let known = KNOWN.lock().unwrap().get(&name).cloned();
+    known.unwrap_or_else(|| {
+        let output = run(command, None).stdout;
+        KNOWN.lock().unwrap().insert(name, output.clone());
+        output
+    })
+}
+
 fn same_by(
     program: &Path,
     arguments: &[&str],
@@ -141,11 +169,8 @@ fn same_by(
         command.args(arguments);
         command
     };
-    let plain = if arguments == ["touch"] {
-        b"the child was stopped\n".to_vec()
-    } else {
-        run(command(), None).stdout
-    };
+    let plain =
+        if arguments == ["touch"] { b"the child was stopped\n".to_vec() } else { plain_output(command()) };
     let server = server();
     let far = run(command(), Some(&setting(&server, mechanism)));
     let said = String::from_utf8_lossy(&far.stderr);
