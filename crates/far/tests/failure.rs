@@ -8,10 +8,11 @@ use azekura_far::server::fault_injector::{FaultInjector, InjectedAction};
 use azekura_far::{FarMemory, FarMemoryBuilder, Mechanism, Server};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use std::panic::resume_unwind;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::thread;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 const PAGE: usize = 8 << 10;
@@ -57,7 +58,7 @@ fn bad(after: i64, act: InjectedAction) -> Server {
 /// Returns the stall time. With a server that stalls, the test waits so long, and the other server must not
 /// count as stalled on a slow machine.
 fn stall_for(act: InjectedAction) -> Duration {
-    if act == InjectedAction::Stall { Duration::from_secs(10) } else { STALL }
+    if act == InjectedAction::Stall { Duration::from_secs(6) } else { STALL }
 }
 
 fn setting(servers: &[&Server]) -> FarMemoryBuilder {
@@ -86,7 +87,7 @@ fn work(memory: &mut [u8], rng: &mut StdRng, rounds: usize) {
 fn in_threads(trials: u64, trial: impl Fn(u64) + Sync) {
     let next = AtomicU64::new(0);
     thread::scope(|scope| {
-        for _ in 0..6 {
+        for _ in 0..14 {
             scope.spawn(|| {
                 loop {
                     let number = next.fetch_add(1, Relaxed); // Relaxed: only the number is shared
@@ -100,8 +101,27 @@ fn in_threads(trials: u64, trial: impl Fn(u64) + Sync) {
     });
 }
 
+/// Tests that wait for time limits most of the time.
+const WAITING: [fn(); 4] = [two_copies, spill_file, one_copy, stopped_program];
+
+/// Runs one of the tests that wait. The first call starts all of them, so that they wait at the same time,
+/// whatever the number of test threads is.
+fn wait_beside_others(which: fn()) {
+    static BEGUN: Mutex<Option<Vec<(fn(), JoinHandle<()>)>>> = Mutex::new(None);
+    let mut begun = BEGUN.lock().unwrap();
+    let all = begun.get_or_insert_with(|| WAITING.map(|test| (test, thread::spawn(test))).into());
+    let own = all.iter().position(|&(test, _)| std::ptr::fn_addr_eq(test, which)).unwrap();
+    let (_, own) = all.swap_remove(own);
+    drop(begun);
+    own.join().unwrap_or_else(|panic| resume_unwind(panic));
+}
+
 #[test]
 fn f4_with_two_copies_any_wrong_of_one_server_leaves_every_byte_right() {
+    wait_beside_others(two_copies);
+}
+
+fn two_copies() {
     in_threads(28, |trial| {
         let mut rng = StdRng::seed_from_u64(trial);
         let act = WRONGS[trial as usize % WRONGS.len()];
@@ -115,6 +135,10 @@ fn f4_with_two_copies_any_wrong_of_one_server_leaves_every_byte_right() {
 
 #[test]
 fn f4_with_a_spill_file_any_wrong_of_the_only_server_leaves_every_byte_right() {
+    wait_beside_others(spill_file);
+}
+
+fn spill_file() {
     let directory = tempfile::tempdir().unwrap();
     in_threads(14, |trial| {
         let mut rng = StdRng::seed_from_u64(100 + trial);
@@ -202,7 +226,11 @@ fn child_without_a_second_copy() {
 
 #[test]
 fn f4_without_a_second_copy_the_program_is_stopped_with_the_reason() {
-    for trial in 0..WRONGS.len() as u64 {
+    wait_beside_others(one_copy);
+}
+
+fn one_copy() {
+    in_threads(WRONGS.len() as u64, |trial| {
         let out = Command::new(std::env::current_exe().unwrap())
             .args(["--ignored", "--exact", "child_without_a_second_copy", "--nocapture"])
             .env("FAR_TRIAL", trial.to_string())
@@ -219,7 +247,7 @@ fn f4_without_a_second_copy_the_program_is_stopped_with_the_reason() {
                 || error.contains("no server stored page"),
             "seed {trial}: {error}"
         );
-    }
+    });
 }
 
 /// Child process of the next test: its page is lost, and the function that should end the process panics in a
@@ -293,6 +321,10 @@ fn child_that_is_stopped() {
 /// So one right trial of five is enough.
 #[test]
 fn a_program_that_was_stopped_does_not_blame_its_servers() {
+    wait_beside_others(stopped_program);
+}
+
+fn stopped_program() {
     let wrong: Vec<String> = (0..5).map_while(|_| stop_child().err()).collect();
     assert!(wrong.len() < 5, "{wrong:?}");
 }

@@ -74,9 +74,9 @@ int main(int count, char **arguments)
     fd = direct;
     pthread_t thread;
     pthread_create(&thread, NULL, crowd, NULL);
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < 4; round++) {
         if (!reads(count > 2)) return 1;
-        if (count > 1 && round == 5) {
+        if (count > 1 && round == 2) {
             fflush(stdout);
             pid_t child = fork();
             if (child == 0) sleep(1), _exit(0);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SIZE = 8 << 20, STACK = 1 << 20, ROUNDS = 6 };
+enum { SIZE = 8 << 20, STACK = 1 << 20, ROUNDS = 4 };
 static uint64_t *words;
 static pthread_key_t key;
 static long cleaned, destroyed, wrong;

@@ -41,14 +41,14 @@ static int buffered(char *buffer, size_t bytes)
     MUST(file);
     unlink(name);
     MUST(!buffer || setvbuf(file, buffer, _IOFBF, bytes) == 0);
-    for (size_t i = 0; i < 30000; i++) {
+    for (size_t i = 0; i < 12000; i++) {
         if (i % 1000 == 999) sweep();
         MUST(fputc(letter(i), file) == letter(i));
     }
     sweep();
     MUST(fflush(file) == 0);
     rewind(file);
-    for (size_t i = 0; i < 30000; i++) {
+    for (size_t i = 0; i < 12000; i++) {
         if (i % 1000 == 999) sweep();
         MUST(fgetc(file) == letter(i));
     }
@@ -122,7 +122,7 @@ static int lines(void)
     MUST(file && setvbuf(file, far, _IOFBF, MB) == 0);
     long sum = 0, next;
     while (fscanf(file, "%ld", &next) == 1) {
-        if (next % 10000 == 0) sweep();
+        if (next % 25000 == 0) sweep();
         sum += next;
     }
     MUST(pclose(file) == 0 && sum == 5000050000);

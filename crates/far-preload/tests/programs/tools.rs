@@ -58,7 +58,7 @@ fn far_1_a_constructor_of_a_library_uses_the_first_far_block() {
 #[test]
 fn a_program_loads_many_libraries_with_thread_local_variables() {
     let (directory, one) = (tempfile::tempdir().unwrap(), library("variable"));
-    for number in 0..40 {
+    for number in 0..24 {
         std::fs::copy(&one, directory.path().join(format!("{number}.so"))).unwrap();
     }
     for mechanism in mechanisms() {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MB = 1 << 20, LIBRARIES = 40 };
+enum { MB = 1 << 20, LIBRARIES = 24 };
 static int *(*of_this_thread[LIBRARIES])(void);
 static pthread_barrier_t step;
 
