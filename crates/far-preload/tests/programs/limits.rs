@@ -26,9 +26,9 @@ fn a_program_ends_as_without_far_memory_if_the_layer_cannot_write_its_report() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     run_with(&launch(&server), "", writer.into());
-    // The limit is that of `stats_json`, which has this length.
+    // The file of the statistics is as long as the limit, in blocks of 1024 or 512 bytes.
     let stats_json = Some(directory.path().join("far.json"));
-    std::fs::write(directory.path().join("far.json"), vec![b' '; 4096]).unwrap();
+    std::fs::write(directory.path().join("far.json"), vec![b' '; 8192]).unwrap();
     let limited = Launch { stats_json, mechanism: Mechanism::UserModeCopy, quiet: true, ..launch(&server) };
     run_with(&limited, "ulimit -f 8;", Stdio::null());
 }
