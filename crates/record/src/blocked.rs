@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn the_kernels_report_of_a_thread_is_a_wait_or_none() {
-        let wait = Wait { call: 202, stack_pointer: 0x7ffe_10, program_counter: 0x7f01_23 };
+        let wait = Wait { call: 202, stack_pointer: 0x007f_fe10, program_counter: 0x007f_0123 };
         let text = "202 0x7f00 0x80 0x2 0x0 0x0 0x0 0x7ffe10 0x7f0123\n";
         assert_eq!(Wait::parse(text), Some(wait));
         assert_eq!(Wait::parse("-1 0x7ffe10 0x7f0123\n"), Some(Wait { call: -1, ..wait }));

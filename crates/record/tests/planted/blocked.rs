@@ -1,6 +1,6 @@
 //! Waits in calls that the library cannot intercept: they are named by samples of the threads.
 
-use super::{build, record, scratch, turn};
+use super::{build, others, record, scratch, turn};
 use azekura_trace::analyze::{Analysis, AnalyzeOptions, BlockedRow, Verdict};
 use azekura_trace::file::Trace;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,12 @@ fn analysis(program: &Path, arguments: &[&str], operation: Option<&str>) -> Resu
     Ok(Analysis::new(&Trace::read(&output).expect("a recording"), &options).expect("an analysis"))
 }
 
-fn share(rows: &[BlockedRow], is_it: impl Fn(&str) -> bool) -> f64 {
-    rows.iter().filter(|row| is_it(&row.site)).map(|row| row.share).sum()
+/// Returns the part of the sampled waits that are at these sites; 0 if there are fewer than ten. On a busy
+/// machine, threads also wait for processors, so the part of their time is not a criterion.
+fn part(rows: &[BlockedRow], is_it: impl Fn(&str) -> bool) -> f64 {
+    let all: u64 = rows.iter().map(|row| row.samples).sum();
+    let these: u64 = rows.iter().filter(|row| is_it(&row.site)).map(|row| row.samples).sum();
+    if these < 10 { 0.0 } else { these as f64 / all as f64 }
 }
 
 #[test]
@@ -31,8 +35,12 @@ fn the_lock_of_a_stream_is_named_with_its_library_function_and_caller() {
         site.starts_with("futex in ")
             && site.contains(" of libc.so.6, called from log_line (planted/streams.c")
     };
-    assert!(share(&analysis.blocked, is_stream) > 0.5, "{:#?}", analysis.blocked);
+    assert!(part(&analysis.blocked, is_stream) > 0.7, "{:#?}", analysis.blocked);
     let sentence = analysis.verdict.sentence();
+    if others(&analysis).is_none_or(|part| part > 0.2) {
+        println!("verdict not judged, others used the machine: {sentence}");
+        return;
+    }
     assert!(matches!(analysis.verdict, Verdict::OffCpu { .. }), "{sentence}");
     assert!(
         sentence.contains("by samples in futex in ") && !sentence.contains("without a probe"),
@@ -49,10 +57,7 @@ fn the_lock_of_an_arena_is_named_by_the_function_of_the_allocator() {
             .iter()
             .any(|function| site.starts_with(&format!("futex in {function} of libc.so.6")))
     };
-    // Processors decide how often threads meet.
-    let (arena, others) =
-        (share(&analysis.blocked, is_arena), share(&analysis.blocked, |site| !is_arena(site)));
-    assert!(arena > others, "{:#?}", analysis.blocked);
+    assert!(part(&analysis.blocked, is_arena) > 0.7, "{:#?}", analysis.blocked);
 }
 
 #[test]
@@ -64,7 +69,7 @@ fn waits_for_completions_of_io_uring_without_a_call_of_the_c_library_are_named()
         analysis => {
             let rows = analysis.unwrap().blocked;
             let is_ring = |site: &str| site.starts_with("io_uring_enter in enter_inline (planted/io_ring.c");
-            assert!(share(&rows, is_ring) > 0.5, "{rows:#?}");
+            assert!(part(&rows, is_ring) > 0.7, "{rows:#?}");
         }
     }
 }
@@ -83,12 +88,12 @@ fn waits_at_barriers_of_openmp_are_named_by_its_library() {
     }
     let analysis = analysis(&program, &[], None).unwrap();
     let is_barrier = |site: &str| site.starts_with("futex in ") && site.contains("libgomp.so");
-    assert!(share(&analysis.blocked, is_barrier) > 0.3, "{:#?} {:#?}", analysis.blocked, analysis.operations);
+    assert!(part(&analysis.blocked, is_barrier) > 0.7, "{:#?} {:#?}", analysis.blocked, analysis.operations);
 }
 
 #[test]
 fn recorded_waits_are_not_sampled_as_waits_without_a_probe() {
     let mut programs = turn();
     let analysis = analysis(&build("hot_mutex", &mut programs), &[], Some("teller")).unwrap();
-    assert!(share(&analysis.blocked, |_| true) < 0.1, "{:#?}", analysis.blocked);
+    assert!(analysis.blocked.iter().map(|row| row.share).sum::<f64>() < 0.1, "{:#?}", analysis.blocked);
 }
