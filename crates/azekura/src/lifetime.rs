@@ -228,15 +228,16 @@ impl Threads {
     /// Closes the store: writes the changed pages, ends the background jobs, takes a last checkpoint, closes
     /// the log, and unlocks the directory (LIFE-2).
     fn end(&self) -> Result<(), Error> {
+        // Dropping a driver ends its jobs and waits for them.
         let running = self.running.lock().take();
-        if running.is_some() {
+        if let Some((cleaner, checkpointer)) = running {
+            drop(checkpointer); // it also does deferred frees, which change pages
             self.shared.free_to_close();
             // The helper threads of the cleaner still run, so several batches are written at once. The last
             // checkpoint retries failed writes and reports an error.
             let _ = self.shared.write_pages_to_close();
+            drop(cleaner);
         }
-        // Dropping a driver ends its jobs and waits for them.
-        drop(running);
         let closed = self.shared.close().map_err(|error| error.in_store(&self.shared.path));
         let path = self.shared.path.display();
         match &closed {

@@ -141,17 +141,18 @@ fn nothing_is_left_to_the_next_opening_after_a_durable_snapshot() {
             tx.table(&rows).unwrap().insert(&1, &[byte; 50_000][..]).unwrap();
             tx.commit().unwrap();
         };
+        let began = Instant::now();
         for byte in 1..4 {
             put(byte);
             drop(db.durable_snapshot().unwrap());
         }
         put(4);
-        assert!(db.stats().snapshots.waiting_to_free > 0);
+        let is_kept = db.stats().snapshots.waiting_to_free > 0;
+        assert!(is_kept || began.elapsed() >= Duration::from_secs(1), "the states are kept for a second");
         db.close().unwrap();
-        let log = disk.files().into_iter().filter(|path| path.starts_with("db/wal")).collect::<Vec<_>>();
         let again = Database::builder().file_system(Arc::new(disk.crash_losing_all())).open("db").unwrap();
         let recovery = again.stats().recovery;
-        assert_eq!(recovery.records, 0, "{time:?}, {background}: {recovery:?}, {log:?}");
+        assert_eq!(recovery.records, 0, "{time:?}, {background}: {recovery:?}");
         assert!(again.check(&mut |_, _| ()).unwrap().is_clean());
     }
 }
