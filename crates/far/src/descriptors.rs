@@ -3,12 +3,15 @@
 //!
 //! - **DESCRIPTOR-1** A hidden descriptor is in the table from before its first use until it is closed. So a
 //!   hook that checks the table never lets the program close a hidden descriptor.
+//! - **DESCRIPTOR-2** If the program closes a hidden descriptor by a raw system call, its number is not used
+//!   for another hidden descriptor. So each use of the closed one fails, and the process ends with the
+//!   reason.
 
 use crate::sys;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{
     AtomicI32,
     Ordering::{AcqRel, Acquire, Relaxed},
@@ -55,10 +58,18 @@ fn copy_high(fd: RawFd) -> Option<RawFd> {
         return None;
     }
     let copy = || {
-        let arguments = [fd as usize, libc::F_DUPFD_CLOEXEC as usize, base as usize, 0, 0, 0];
-        // SAFETY: the call accesses no memory of this process.
-        let copy = unsafe { sys::call(libc::SYS_fcntl, arguments) };
-        RawFd::try_from(copy).ok().filter(|&copy| copy >= 0)
+        let mut least = base;
+        loop {
+            let arguments = [fd as usize, libc::F_DUPFD_CLOEXEC as usize, least as usize, 0, 0, 0];
+            // SAFETY: the call accesses no memory of this process.
+            let copy = RawFd::try_from(unsafe { sys::call(libc::SYS_fcntl, arguments) }).ok()?;
+            if copy < 0 || !is_hidden(copy) {
+                return Some(copy).filter(|&copy| copy >= 0);
+            }
+            // DESCRIPTOR-2
+            close_number(copy);
+            least = copy + 1;
+        }
     };
     // The number is above the soft limit.
     copy().or_else(|| with_raised_limit(copy))
@@ -105,8 +116,14 @@ pub fn hidden() -> [RawFd; MOST] {
 
 /// Moves a descriptor to the top of the table and hides it. Returns the moved descriptor.
 pub fn hide(fd: OwnedFd) -> OwnedFd {
-    // SAFETY: the call has just made the copy, and no other value owns it.
-    let fd = copy_high(fd.as_raw_fd()).map_or(fd, |copy| unsafe { OwnedFd::from_raw_fd(copy) });
+    let fd = match copy_high(fd.as_raw_fd()) {
+        None => fd,
+        Some(copy) => {
+            close(fd.into_raw_fd());
+            // SAFETY: the call has just made the copy, and no other value owns it.
+            unsafe { OwnedFd::from_raw_fd(copy) }
+        }
+    };
     // AcqRel: pairs with Acquire in `is_hidden` and the next `hide`; Relaxed on failure, because no other
     // memory is read. If the table is full, the descriptor stays visible to the program.
     TABLE.iter().any(|slot| slot.compare_exchange(FREE, fd.as_raw_fd(), AcqRel, Relaxed).is_ok());
@@ -124,6 +141,10 @@ fn show(fd: RawFd) {
 /// dropped.
 pub fn close(fd: RawFd) {
     show(fd);
+    close_number(fd);
+}
+
+fn close_number(fd: RawFd) {
     // SAFETY: the descriptor belongs to this layer and is not used any more.
     unsafe { sys::call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
 }

@@ -109,16 +109,54 @@ pub fn drop_standard_error() {
     }
 }
 
+/// Makes a call that writes to a file of the layer. A write may cause SIGPIPE or SIGXFSZ in the calling
+/// thread, which would end the program. Such a signal is removed.
+#[doc(hidden)]
+pub fn without_signal<R>(write: impl FnOnce() -> R) -> R {
+    const OWN: u64 = 1 << (libc::SIGPIPE - 1) | 1 << (libc::SIGXFSZ - 1);
+    const BYTES: usize = size_of::<u64>();
+    let change = |how: libc::c_int, new: u64| {
+        let mut before = 0_u64;
+        let sets = [(&raw const new) as usize, (&raw mut before) as usize];
+        // SAFETY: both sets are local variables.
+        unsafe { sys::call(libc::SYS_rt_sigprocmask, [how as usize, sets[0], sets[1], BYTES, 0, 0]) };
+        before
+    };
+    let pending = || {
+        let mut pending = 0_u64;
+        // SAFETY: the set is a local variable.
+        unsafe {
+            sys::call(libc::SYS_rt_sigpending, [(&raw mut pending) as usize, BYTES, 0, 0, 0, 0]);
+        }
+        pending & OWN
+    };
+    let before = change(libc::SIG_BLOCK, OWN);
+    let pending_before = pending();
+    let result = write();
+    // SAFETY: the address is that of this thread's `errno`.
+    let errno = unsafe { *libc::__errno_location() };
+    let caused = pending() & !pending_before;
+    if caused != 0 {
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let sets = [(&raw const caused) as usize, (&raw const now) as usize];
+        // SAFETY: the set and the time are local variables.
+        unsafe { sys::call(libc::SYS_rt_sigtimedwait, [sets[0], 0, sets[1], BYTES, 0, 0]) };
+    }
+    change(libc::SIG_SETMASK, before);
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    result
+}
+
 /// Writes to standard error in one call, without the lock of the standard library: a thread of the program
 /// may hold that lock while it waits for a page. If the program closed the copy by a raw system call, writes
 /// to descriptor 2 instead.
 #[doc(hidden)]
 pub fn say(message: &str) {
     let write = |fd: i32| {
+        let arguments = [fd as usize, message.as_ptr() as usize, message.len(), 0, 0, 0];
         // SAFETY: the pointer and the length are those of `message`. Bytes that cannot be written are lost.
-        unsafe {
-            sys::call(libc::SYS_write, [fd as usize, message.as_ptr() as usize, message.len(), 0, 0, 0])
-        }
+        without_signal(|| unsafe { sys::call(libc::SYS_write, arguments) })
     };
     let copy = VOICE.load(Relaxed); // Relaxed: stored before `main`
     if write(copy) < 0 && copy != 2 {

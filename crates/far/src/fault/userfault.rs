@@ -34,7 +34,7 @@ use super::arena::{Mapping, Notifier, advise, close, missing, reopen};
 use super::page_set::PageSet;
 use super::places::Places;
 use super::{Allow, Backend, Event, Fault, Frame, Mechanism, Run, is_held, wait};
-use crate::adopt;
+use crate::adopt::PageTable;
 use crate::replace::Access;
 use std::io;
 use std::ops::Range;
@@ -56,6 +56,8 @@ pub(crate) struct UserfaultBackend {
     frames: Mapping,
     page_bytes: usize,
     notifier: Notifier,
+    /// `None` if the system refuses it, for example because `/proc` is not mounted.
+    table: Option<PageTable>,
     stopped: AtomicBool,
     /// Set if pages may be shared with a child or a parent process.
     forked: AtomicBool,
@@ -101,11 +103,21 @@ impl UserfaultBackend {
             uffd.register(frames.at() as usize, frames.bytes(), abi::REGISTER_WP)?;
         }
         let (notifier, stopped, forked) = (Notifier::new()?, AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Self { mechanism, uffd, region, frames, page_bytes, notifier, stopped, forked })
+        let table = PageTable::open().ok();
+        Ok(Self { mechanism, uffd, region, frames, page_bytes, notifier, table, stopped, forked })
     }
 
     fn page(&self, page: u32) -> *mut u8 {
         self.region.page(page)
+    }
+
+    /// Closes the descriptors of the parent in a child process, which never uses them.
+    fn close_descriptors(&self) {
+        self.uffd.abandon();
+        self.notifier.abandon();
+        if let Some(table) = &self.table {
+            table.abandon();
+        }
     }
 
     /// Bytes of `pages` pages.
@@ -297,7 +309,8 @@ impl Backend for UserfaultBackend {
         self.uffd.register(at, bytes, REGISTERED)?;
         // If the system does not report which pages are present, all pages count as present. A missing page
         // is then a hole, and holes are filled on access (`mend`).
-        let pieces = adopt::there(at..at + bytes).unwrap_or_default();
+        let there = self.table.as_ref().and_then(|table| table.there(at..at + bytes).ok());
+        let pieces = there.unwrap_or_default();
         let piece = bytes / pieces.len().max(1);
         let is_there = |page: &[bool]| page.contains(&true);
         Ok(match pieces.len() {
@@ -418,8 +431,7 @@ impl Backend for UserfaultBackend {
     /// write protection from the copies.
     fn for_child(&self) -> io::Result<Arc<dyn Backend>> {
         let (region, frames) = (self.region.for_child(), self.frames.for_child());
-        self.uffd.abandon();
-        self.notifier.abandon();
+        self.close_descriptors();
         // If the process has given up its privileges, the mechanism for unprivileged users is used.
         let own = (self.mechanism, open(self.mechanism));
         let (mechanism, uffd) = match (own, self.mechanism.for_any_user()) {
@@ -442,8 +454,7 @@ impl Backend for UserfaultBackend {
     }
 
     fn abandon(&self) {
-        self.uffd.abandon();
-        self.notifier.abandon();
+        self.close_descriptors();
         // The calls do not fail, because the mappings belong to this process; there would be nothing else to
         // do.
         let _ = self.region.close();

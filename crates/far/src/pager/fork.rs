@@ -12,7 +12,7 @@
 
 use super::Pager;
 use super::core::Core;
-use crate::descriptors::with_room;
+use crate::descriptors::{Hidden, with_room};
 use crate::error::ForkError;
 use crate::signals_blocked::SignalsBlocked;
 use std::fs::File;
@@ -26,8 +26,8 @@ pub(crate) struct Frozen<'a> {
     pager: &'a Pager,
     core: MutexGuard<'a, Core>,
     /// Read end of a pipe: the child writes a byte when it has started its pager.
-    read_end: File,
-    write_end: File,
+    read_end: Hidden<File>,
+    write_end: Hidden<File>,
     /// A signal neither interrupts the wait for the child nor runs a handler under the lock.
     blocked: SignalsBlocked,
 }
@@ -44,7 +44,8 @@ impl Pager {
             }
         })?;
         // SAFETY: the call has just made the descriptors, and no other value owns them.
-        let [read_end, write_end] = ends.map(|end| File::from(unsafe { OwnedFd::from_raw_fd(end) }));
+        let [read_end, write_end] =
+            ends.map(|end| Hidden::new(File::from(unsafe { OwnedFd::from_raw_fd(end) })));
         let blocked = SignalsBlocked::new();
         let mut core = self.lock();
         core.close_all();
@@ -56,10 +57,10 @@ impl Pager {
 impl Frozen<'_> {
     /// Continues in the parent after the child has started its pager or has ended.
     pub(crate) fn in_parent(self) {
-        let Self { pager, core, mut read_end, write_end, blocked } = self;
+        let Self { pager, core, read_end, write_end, blocked } = self;
         drop(write_end);
         // If the child ends, its end of the pipe is closed, and the read returns.
-        let _ = read_end.read(&mut [0]);
+        let _ = (&*read_end).read(&mut [0]);
         pager.backend.after_fork();
         drop(core);
         drop(blocked);
@@ -81,7 +82,7 @@ impl Frozen<'_> {
     ///
     /// Called in the child. The frozen pager is not used there any more, and no part of it is dropped.
     pub(crate) unsafe fn in_child(self) -> Result<Arc<Pager>, ForkError> {
-        let Self { pager, core, read_end, mut write_end, blocked } = self;
+        let Self { pager, core, read_end, write_end, blocked } = self;
         drop(read_end);
         let backend = pager.backend.for_child().map_err(ForkError::Backend)?;
         // SAFETY: the guard is forgotten and its mutex is never used again, so there is still only one core.
@@ -105,7 +106,7 @@ impl Frozen<'_> {
         core.begin_in_child(backend, |replica| replica.for_child(sink.clone()));
         drop(core);
         child.run(servers).map_err(ForkError::Threads)?;
-        let _ = write_end.write_all(&[1]);
+        let _ = (&*write_end).write_all(&[1]);
         drop(blocked); // the new threads inherit the blocked signals
         Ok(child)
     }

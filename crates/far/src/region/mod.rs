@@ -182,6 +182,18 @@ impl FarMemory {
         self.pages_at(addresses).any(|pages| unmanaged.others(pages).next().is_some())
     }
 
+    /// Returns `true` if a range of addresses consists of managed memory that is not reserved.
+    #[doc(hidden)]
+    pub fn manages_all(&self, addresses: Range<usize>) -> bool {
+        let unmanaged = self.backend.unmanaged();
+        let base = self.backend.base() as usize;
+        let region = base..base + self.bytes.div_ceil(self.page) * self.page;
+        let holds = |place: &Range<usize>| place.start <= addresses.start && addresses.end <= place.end;
+        (holds(&region) || self.adopted.iter().any(holds))
+            && self.pages_at(addresses.clone()).all(|pages| unmanaged.others(pages.clone()).eq([pages]))
+            && !self.is_reserved(addresses)
+    }
+
     /// Returns the pages that overlap a range of addresses, as one range for each piece of the region.
     fn pages_at(&self, addresses: Range<usize>) -> impl Iterator<Item = Range<u32>> + '_ {
         let base = self.backend.base() as usize;

@@ -117,7 +117,7 @@ impl Connection {
     }
 
     fn begin(
-        stream: TcpStream,
+        stream: Hidden<TcpStream>,
         server: &str,
         index: usize,
         options: &ConnectionOptions,
