@@ -138,10 +138,11 @@ const MOST_MIXED: usize = 16 << 20;
 /// without far memory. A longer buffer counts as far memory: some programs pass a number of bytes that is
 /// larger than their buffer.
 pub(crate) fn is_bounced(address: usize, bytes: usize) -> bool {
-    if !is_unserved(address, bytes) {
+    let is_whole = |heap: &Heap| heap.memory().manages_all(address..address.saturating_add(bytes));
+    // A later part of the buffer may be reserved.
+    if !is_unserved(address, bytes.min(1)) && !is_unserved(address, bytes) {
         return false;
     }
-    let is_whole = |heap: &Heap| heap.memory().manages_all(address..address.saturating_add(bytes));
     let bounces = bytes > MOST_MIXED || heap().is_none_or(is_whole);
     if !bounces {
         unmanage(address, bytes);

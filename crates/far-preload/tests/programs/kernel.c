@@ -292,6 +292,11 @@ static void mixed(void)
     unsigned char got[2 * PIECE];
     say("read", read(ends[0], got, sizeof got));
     printf("%d\n", memcmp(got, a + 4 * MB - 2 * PIECE, sizeof got));
+    unsigned char *half = mmap(NULL, 4 * MB, PROT_NONE, ANON, -1, 0);
+    say("commit", mprotect(half, 2 * MB, RW));
+    fill(half, 2 * MB);
+    munmap(fresh(), SIZE); /* pages it out */
+    say("write", write(ends[1], half + 2 * MB - 2 * PIECE, 3 * PIECE));
     unsigned char *shared = mmap(a + 6 * MB, MB, RW, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     memset(shared, 9, MB);
     say("remove", madvise(a + 5 * MB, 2 * MB, MADV_REMOVE));
