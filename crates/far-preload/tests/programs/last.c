@@ -1,5 +1,5 @@
-/* A main thread that ends before the program's other thread: without a free descriptor number, or with another
- * root directory. */
+/* A main thread that ends before the program's other thread: without a free descriptor number, or with
+ * another root directory. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use crate::support::{compiled, launch, mechanisms_of_calls, run, same, same_with, server};
 
-/// The kernel sends a signal to a thread that writes to such a file. The program would end before it has written
-/// its own output.
+/// The kernel sends a signal to a thread that writes to such a file. The program would end before it has
+/// written its own output.
 #[test]
 fn a_program_ends_as_without_far_memory_if_the_layer_cannot_write_its_report() {
     let directory = tempfile::tempdir().unwrap();
