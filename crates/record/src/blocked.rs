@@ -197,7 +197,7 @@ impl Namer<'_> {
     }
 }
 
-/// Returns `true` for the loader, whose calls have left words on the stack, and for the recorder's library.
+/// Returns `true` for the loader and the recorder's library: earlier calls of them left words on the stack.
 fn is_passed_over(library: &str) -> bool {
     library.starts_with("ld-") || library == LIBRARY_FILE
 }

@@ -2,12 +2,11 @@
 //! answer.
 //!
 //! Each program is a file in `tests/planted`, compiled here. The programs sleep while they hold their locks,
-//! so that the answers do not depend on the number of processors or on other programs. The
-//! exception is `processors`, which computes. On a machine with busy processors the programs have other
-//! bottlenecks: lock holders lose their processors, and all threads wait for these. So an ordinary test
-//! passes if one run is right, and fails after three wrong runs in which other programs left the processors
-//! free. It does not judge if there are fewer of these in six runs. This command counts the share of single
-//! runs that are right:
+//! so that the answers do not depend on the number of processors or on other programs, except `processors`,
+//! which computes. On a machine with busy processors the programs have other bottlenecks: lock holders lose
+//! their processors, and all threads wait for these. So an ordinary test passes if one run is right, and
+//! fails after three wrong runs in which other programs left the processors free. It does not judge if there
+//! are fewer of these in six runs. This command counts the share of single runs that are right:
 //!
 //! ```sh
 //! AZEKURA_PLANTED_RUNS=100 cargo test --release -p azekura-record --test planted -- --ignored --nocapture

@@ -47,8 +47,8 @@ pub(super) struct ByObject {
     ranges: Vec<Range<usize>>,
     /// In each range, in order of the ends, then of the threads.
     holds: Vec<Held>,
-    /// The ended waits that another thread causes, in order of their begins. So successive lookups in the data
-    /// of a thread or an object are near each other, whichever thread waits.
+    /// The ended waits that another thread causes, in order of their begins. So successive lookups in the
+    /// data of a thread or an object are near each other.
     pub(super) waits: Vec<Ended>,
 }
 
@@ -114,8 +114,8 @@ impl ByObject {
     }
 }
 
-/// Returns `true` if the wait has ended and another thread causes it. This holds for each wait for a lock, and
-/// for a wait for I/O that names a thread, as a commit names the thread that flushes for it.
+/// Returns `true` if the wait has ended and another thread causes it. This holds for each wait for a lock,
+/// and for a wait for I/O that names a thread, as a commit names the thread that flushes for it.
 fn is_for_somebody(wait: &WaitSpan) -> bool {
     wait.end.is_some()
         && match wait.kind.class() {
