@@ -34,7 +34,7 @@ pub(crate) fn refuse_inside_store(fs: &dyn Fs, path: &Path, what: &str) -> Resul
             // A restore or compaction may be repeated in the directory of an unfinished one.
             if has(CONTROL_NAME)? && !has(RESTORING_NAME)? {
                 return Err(Error::Invalid(format!(
-                    "{} is in the directory of the store {}; name a directory outside it for the {what}",
+                    "{} is the directory of the store {}, or inside it; name another one for the {what}",
                     path.display(),
                     dir.display()
                 )));

@@ -229,7 +229,7 @@ fn a_rate_of_zero_and_a_second_backup_in_a_directory_are_refused() {
     assert!(error.to_string().contains("holds a backup already"), "{error}");
     on(&fs).open("store").and_then(|db| db.close()).expect("is a store");
     let error = backup().to_directory("store").expect_err("is a store");
-    assert!(error.to_string().contains("store is in the directory of the store store"), "{error}");
+    assert!(error.to_string().contains("store is the directory of the store store"), "{error}");
 }
 
 #[test]

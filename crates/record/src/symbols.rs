@@ -205,9 +205,9 @@ impl Elf {
         {
             symbols.extend(symbols_of(&file));
         }
-        // Of the names of one address, the first one without an underscore is kept: `malloc`, and not
-        // `__libc_malloc`.
-        let order = |a: &Symbol| (a.address, a.size, a.name.starts_with('_'));
+        // Of the names of one address, the shortest one without an underscore is kept: `free`, and neither
+        // `cfree` nor `__libc_free`.
+        let order = |a: &Symbol| (a.address, a.size, a.name.starts_with('_'), a.name.len());
         symbols.sort_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.name.cmp(&b.name)));
         symbols.dedup_by(|a, b| (a.address, a.sort) == (b.address, b.sort));
         let lines = addr2line::Loader::new(debug.as_deref().unwrap_or(path)).ok();

@@ -392,7 +392,7 @@ fn the_directory_of_a_store_is_no_archive() {
     let fs = FaultFs::new();
     on(&fs).open("db").expect("opens").close().expect("closes");
     let error = on(&fs).archive("db").open("db").expect_err("is a store");
-    assert!(error.to_string().contains("db is in the directory of the store db"), "{error:?}");
+    assert!(error.to_string().contains("db is the directory of the store db"), "{error:?}");
     assert!(!files_below(&fs, "db").iter().any(|path| path.ends_with("end.azk")), "no file was created");
     on(&fs).open("db").expect("opens").close().expect("closes");
 }

@@ -136,7 +136,7 @@ fn the_directory_of_a_store_takes_no_copy_or_archive() {
             Err(Error::Invalid(reason)) => {
                 let store = std::fs::canonicalize(at("store")).unwrap();
                 let (to, store) = (at(to), store.display());
-                let expected = format!("in the directory of the store {store}; name a directory outside it");
+                let expected = format!("the directory of the store {store}, or inside it; name another one");
                 assert_eq!(reason, format!("{} is {expected} for the {what}", to.display()));
             }
             other => panic!("{what} in {to}: {other:?}"),

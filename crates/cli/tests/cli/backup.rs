@@ -68,7 +68,7 @@ fn a_damaged_backup_and_a_used_directory_are_refused() {
     let again = Run::in_dir(&scratch, &["backup", "db", "copy"]);
     assert!(again.code == 1 && again.stderr.contains("holds a backup already"), "{again:?}");
     let run = Run::in_dir(&scratch, &["restore", "copy", "db"]);
-    assert!(run.code == 1 && run.stderr.contains("is not empty"), "{run:?}");
+    assert!(run.code == 1 && run.stderr.contains("db is the directory of the store"), "{run:?}");
     let run = Run::in_dir(&scratch, &["restore", "db", "new"]);
     assert!(run.code == 1 && run.stderr.contains("is not a backup"), "{run:?}");
     assert_eq!(Run::in_dir(&scratch, &["backup", "db", "-", "--verify"]).code, 2);
@@ -191,7 +191,7 @@ fn a_compacted_store_dumps_the_same_rows_and_is_no_larger() {
     let dump = |db: &str| Run::in_dir(&scratch, &["dump", db, "t"]).well();
     assert_eq!(dump("small"), dump("db"));
     let again = Run::in_dir(&scratch, &["compact", "db", "small"]);
-    assert!(again.code == 1 && again.stderr.contains("is not empty"), "{again:?}");
+    assert!(again.code == 1 && again.stderr.contains("small is the directory of the store"), "{again:?}");
     let said = Run::in_dir(&scratch, &["compact", "db", "large", "--page-size", "32K"]).well();
     assert!(said.starts_with("1 table, 20,000 rows: ") && said.contains(" became "), "{said}");
     assert_eq!(dump("large"), dump("db"));

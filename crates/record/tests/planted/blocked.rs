@@ -26,16 +26,34 @@ fn part(rows: &[BlockedRow], is_it: impl Fn(&str) -> bool) -> f64 {
     if these < 10 { 0.0 } else { these as f64 / all as f64 }
 }
 
+/// Records a program until nearly all samples of waits are at these sites, and returns that analysis. On a
+/// busy machine a recording can have few samples, so it is repeated; a wrong name fails each time.
+fn reaches(
+    program: &Path,
+    arguments: &[&str],
+    operation: Option<&str>,
+    is_it: impl Fn(&str) -> bool,
+) -> Result<Analysis, i32> {
+    let mut failures = Vec::new();
+    for _ in 0..5 {
+        let analysis = analysis(program, arguments, operation)?;
+        if part(&analysis.blocked, &is_it) > 0.7 {
+            return Ok(analysis);
+        }
+        failures.push(analysis.blocked);
+    }
+    panic!("{failures:#?}");
+}
+
 #[test]
 fn the_lock_of_a_stream_is_named_with_its_library_function_and_caller() {
     let mut programs = turn();
-    let analysis = analysis(&build("streams", &mut programs), &[], Some("logger")).unwrap();
     // Three of four threads wait for the fourth one, which is in a recorded wait.
     let is_stream = |site: &str| {
         site.starts_with("futex in ")
             && site.contains(" of libc.so.6, called from log_line (planted/streams.c")
     };
-    assert!(part(&analysis.blocked, is_stream) > 0.7, "{:#?}", analysis.blocked);
+    let analysis = reaches(&build("streams", &mut programs), &[], Some("logger"), is_stream).unwrap();
     let sentence = analysis.verdict.sentence();
     if others(&analysis).is_none_or(|part| part > 0.2) {
         println!("verdict not judged, others used the machine: {sentence}");
@@ -51,26 +69,22 @@ fn the_lock_of_a_stream_is_named_with_its_library_function_and_caller() {
 #[test]
 fn the_lock_of_an_arena_is_named_by_the_function_of_the_allocator() {
     let mut programs = turn();
-    let analysis = analysis(&build("arena", &mut programs), &["30000"], Some("worker")).unwrap();
     let is_arena = |site: &str| {
         ["malloc", "free"]
             .iter()
             .any(|function| site.starts_with(&format!("futex in {function} of libc.so.6")))
     };
-    assert!(part(&analysis.blocked, is_arena) > 0.7, "{:#?}", analysis.blocked);
+    reaches(&build("arena", &mut programs), &["30000"], Some("worker"), is_arena).unwrap();
 }
 
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn waits_for_completions_of_io_uring_without_a_call_of_the_c_library_are_named() {
     let mut programs = turn();
-    match analysis(&build("io_ring", &mut programs), &["inline"], Some("looper")) {
+    let is_ring = |site: &str| site.starts_with("io_uring_enter in enter_inline (planted/io_ring.c");
+    match reaches(&build("io_ring", &mut programs), &["inline"], Some("looper"), is_ring) {
         Err(3) => println!("not judged: the system has no io_uring"),
-        analysis => {
-            let rows = analysis.unwrap().blocked;
-            let is_ring = |site: &str| site.starts_with("io_uring_enter in enter_inline (planted/io_ring.c");
-            assert!(part(&rows, is_ring) > 0.7, "{rows:#?}");
-        }
+        analysis => drop(analysis.unwrap()),
     }
 }
 
@@ -86,9 +100,8 @@ fn waits_at_barriers_of_openmp_are_named_by_its_library() {
         println!("not judged: the compiler has no OpenMP");
         return;
     }
-    let analysis = analysis(&program, &[], None).unwrap();
     let is_barrier = |site: &str| site.starts_with("futex in ") && site.contains("libgomp.so");
-    assert!(part(&analysis.blocked, is_barrier) > 0.7, "{:#?} {:#?}", analysis.blocked, analysis.operations);
+    reaches(&program, &[], None, is_barrier).unwrap();
 }
 
 #[test]
