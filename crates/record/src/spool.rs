@@ -7,7 +7,7 @@ use azekura_trace::area::{
     Area, FOREIGN, MAIN, OPERATIONS, ProcessSlot, SITES, UNKNOWN_START, flag, process_id, site_of,
 };
 use azekura_trace::event::Event;
-use azekura_trace::file::{ClockSample, CpuSource, Encoder, SessionInfo, ThreadInfo, Trace};
+use azekura_trace::file::{ClockSample, CpuSource, Encoder, Module, SessionInfo, ThreadInfo, Trace};
 use azekura_trace::parts::{CpuQuotas, machine_cpu_ns, parse_maps, process_cpu_ns_of, sample};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -35,6 +35,8 @@ pub(crate) struct Spool {
     time: azekura_trace::file::TimeSource,
     /// The executable file, as the process reported it when it loaded the library.
     executable: PathBuf,
+    /// The first mapping of the executable file at that time.
+    program: Option<Module>,
     sites: HashSet<u32>,
     operations: HashSet<u16>,
     threads: HashMap<u32, ThreadTotals>,
@@ -130,6 +132,7 @@ impl Spool {
             out: Out::create(path),
             time: info.time,
             executable,
+            program: None,
             sites: HashSet::new(),
             operations: HashSet::new(),
             threads: HashMap::new(),
@@ -150,7 +153,9 @@ impl Spool {
         });
         spool.encoder.clock(&sample);
         machine_cpu_ns().into_iter().for_each(|ns| spool.encoder.machine(ns));
-        spool.encoder.modules(&parse_maps(maps));
+        let modules = parse_maps(maps);
+        spool.encoder.modules(&modules);
+        spool.program = modules.into_iter().find(|module| Path::new(&module.path) == spool.executable);
         spool
     }
 
@@ -183,12 +188,18 @@ impl Spool {
         }
     }
 
-    /// Records the present mappings of the process, unless it has executed another program meanwhile. `maps`
-    /// is the text of its `maps` file, if that was read already.
+    /// Records the present mappings of the process, unless it has executed a program meanwhile. `maps` is the
+    /// text of its `maps` file, if that was read already.
     fn add_modules(&mut self, maps: Option<String>) {
-        if process::executable(self.process).is_some_and(|now| now == self.executable) {
-            let maps = maps.or_else(|| process::maps(self.process));
-            maps.into_iter().for_each(|text| self.encoder.modules(&parse_maps(&text)));
+        if process::executable(self.process).is_none_or(|now| now != self.executable) {
+            return;
+        }
+        let Some(maps) = maps.or_else(|| process::maps(self.process)) else { return };
+        let modules = parse_maps(&maps);
+        // If the process has executed the same program again, the kernel has mapped it elsewhere. At the same
+        // address, the names are the same, too.
+        if self.program.as_ref().is_none_or(|program| modules.contains(program)) {
+            self.encoder.modules(&modules);
         }
     }
 
