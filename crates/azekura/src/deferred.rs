@@ -137,8 +137,8 @@ impl Unfreed {
 /// An attempt to free the items of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attempt {
-    /// Number of closed snapshots before the attempt. Only a snapshot that is closed later can make another
-    /// attempt succeed, unless this one has failed.
+    /// Number of closed snapshots before the attempt. If the attempt did not fail with an error, another one
+    /// can succeed only after a further snapshot was closed.
     pub(crate) closed_snapshots: u64,
     pub(crate) has_failed: bool,
 }
@@ -146,9 +146,8 @@ pub(crate) struct Attempt {
 /// Transactions with deferred frees.
 #[derive(Debug, Default)]
 pub(crate) struct UnfreedQueue {
-    /// In the order of their last attempts. Only a transaction that was added late is at the front, so the
-    /// last one has the largest number of closed snapshots. If any has a smaller number than the last one,
-    /// then the first one has, too.
+    /// The last transaction has the largest number of closed snapshots at its last attempt. If any
+    /// transaction has a smaller number, the first one has. [`push`](Self::push) keeps both rules.
     queue: VecDeque<Unfreed>,
     /// Number of items of all transactions.
     items: usize,

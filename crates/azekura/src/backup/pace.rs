@@ -4,7 +4,7 @@
 //! processors to the transactions ([decision
 //! 089](https://github.com/azekura/azekura/blob/main/docs/decisions/089-backups-pause-for-commits.md)): while
 //! other threads write log records, the backup's thread uses at most [`SHARE`] of the time of all processors.
-//! It does not pause while row versions take more than half of their memory, because a longer backup needs
+//! While row versions take more than half of their memory, the backup does not pause: a longer backup needs
 //! more versions, and fails without them.
 
 use std::thread;
@@ -17,8 +17,8 @@ use crate::Error;
 use crate::database::Shared;
 use crate::interrupt::check_interrupt;
 
-/// Part of the time of all processors that a backup uses beside transactions: the largest one with which
-/// writers reach 0.9 of their rate (decision 089).
+/// Largest part of the time of all processors that a backup uses beside transactions: the largest one with
+/// which writers reached 0.9 of their rate (decision 089).
 const SHARE: f64 = 0.05;
 /// Shortest time between two pauses for transactions. A shorter one could have no log record of others,
 /// although a transaction commits in each millisecond.

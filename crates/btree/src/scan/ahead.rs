@@ -3,7 +3,7 @@
 //! 1. The parent of the absent leaf has the page ids of the leaf's siblings. Take the absent siblings from
 //!    the leaf on in the scan's direction, up to the end of the range. Resident siblings between them are
 //!    skipped: the pool reads across them, so a partly resident table does not make the reads small.
-//! 2. A miss requests one leaf more than all misses before it have read in, so the number doubles. The first
+//! 2. A miss requests one leaf more than all earlier misses have read in, so the number doubles. The first
 //!    miss reads only its own leaf; later misses read as many leaves as the pool reads at once
 //!    ([`BufferPool::read_ahead_pages`]). So a short scan reads no unnecessary page, and a long scan makes
 //!    fewer reads.

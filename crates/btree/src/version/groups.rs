@@ -393,8 +393,8 @@ impl Groups {
         self.directory.read().all().collect()
     }
 
-    /// Calls `act` as [`for_each`](Self::for_each) does, with groups by their [numbers](Self::numbers). They
-    /// may not be in use any more, or for another range.
+    /// Calls `act` as [`for_each`](Self::for_each) does, for the groups with these [numbers](Self::numbers).
+    /// A group may have been removed since then, or have another range.
     pub(super) fn for_each_of<R>(&self, numbers: &[u32], mut act: impl FnMut(&mut Rows) -> R) {
         for &number in numbers {
             let rest = act(&mut self.listed(number).lock());

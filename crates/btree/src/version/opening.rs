@@ -12,8 +12,7 @@ use super::{GRACE, SnapshotId, VersionPart, Versions};
 /// it locks each stripe of the list of active transactions. An opening takes about 0.1 µs, so about 1,000
 /// openings share the cost.
 const ALL_VISIBLE_FOR: Duration = Duration::from_micros(if cfg!(loom) { 0 } else { 100 });
-/// Number of groups of versions that the close of a snapshot visits: it frees at most about this many
-/// thousand versions.
+/// Number of groups of versions that the close of a snapshot visits. A group has about a thousand versions.
 const SWEPT_AT_ONCE: usize = 16;
 
 impl Versions {
@@ -187,8 +186,8 @@ impl Versions {
         self.is_sweeping.load(Relaxed) // Relaxed: as in `sweep_some`
     }
 
-    /// Returns the number of snapshots that were closed or became too old. If a deferred free waited for an
-    /// open snapshot, it waits for the same one as long as a later call returns the number from before.
+    /// Returns the number of snapshots that were closed or became too old. While this number is unchanged, a
+    /// deferred free that waits for a snapshot still has to wait for it.
     #[must_use]
     pub fn closed_snapshots(&self) -> u64 {
         // Acquire: pairs with the Release in `shrink`. The caller then reads that the snapshot is too old.

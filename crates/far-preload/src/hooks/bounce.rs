@@ -98,9 +98,10 @@ impl Parts<'_> {
 
     /// Returns `true` if the kernel could not access some part.
     pub(super) fn are_unserved(self) -> bool {
+        // Called for each part, because a part that is far memory in part leaves far memory.
         let is_bounced =
             |part: &libc::iovec| crate::session::is_bounced(part.iov_base as usize, part.iov_len);
-        self.0.iter().filter(|part| is_bounced(part)).count() > 0
+        self.0.iter().fold(false, |any, part| is_bounced(part) | any)
     }
 
     /// Copies `bytes` bytes from the parts to `to`, beginning at byte `from` of the parts.

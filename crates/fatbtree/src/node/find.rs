@@ -44,9 +44,10 @@ impl Node {
         self.open_finds.set(self.open_finds.get() + 1);
         if find.until.is_none() {
             let time = self.timeout_of(&find.work);
-            find.until = Some(match from == self.me {
-                true => self.begin_until(&find.work, time),
-                false => self.world.clock.now() + time.min(Duration::from_millis(find.time_ms.into())),
+            find.until = Some(if from == self.me {
+                self.begin_until(&find.work, time)
+            } else {
+                self.world.clock.now() + time.min(Duration::from_millis(find.time_ms.into()))
             });
         }
         self.look_for(from, find).await;

@@ -473,12 +473,10 @@ impl<'tx> Keyspace<'tx> {
     }
 
     const fn check_size(&self, key: &[u8], value: &[u8]) -> Result<(), CommandError> {
-        let (len, max) = (key.len(), self.context.max_key_bytes);
-        match value.len() > self.context.max_value_bytes {
-            _ if !self.can_exist(key) => Err(CommandError::KeyTooLong { len, max }),
-            true => Err(CommandError::ValueTooLong),
-            false => Ok(()),
+        if !self.can_exist(key) {
+            return Err(CommandError::KeyTooLong { len: key.len(), max: self.context.max_key_bytes });
         }
+        if value.len() > self.context.max_value_bytes { Err(CommandError::ValueTooLong) } else { Ok(()) }
     }
 
     /// Replaces the row of `key` in `redis.expiry` after its expiry has changed (KEY-1).

@@ -20,7 +20,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Returns `true` for a hold with a length that excludes all others.
+    /// Returns `true` for an exclusive hold that is not empty.
     pub(super) fn is_exclusive(&self) -> bool {
         !self.shared && self.begin < self.end
     }
