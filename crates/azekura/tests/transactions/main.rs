@@ -6,6 +6,7 @@ mod common;
 mod for_update;
 #[path = "../held/mod.rs"]
 mod held;
+mod interleaved;
 mod no_waits;
 mod open_transaction;
 mod pieces;
