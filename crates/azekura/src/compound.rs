@@ -227,13 +227,10 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
         keys.drain(..).try_for_each(|key| self.tx.delete(&self.tree, &key).map(drop))
     }
 
-    /// Runs several changes as one unit: an error undoes the earlier ones.
+    /// Runs several changes as one unit: an error undoes the earlier ones (TXN-3). `changes` must not read
+    /// rows after it has inserted some: the undo of its inserts passes no gap on.
     pub(crate) fn as_one<T>(&self, changes: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-        let before = self.tx.savepoint()?;
-        let changed = changes();
-        if changed.is_err() && !self.tx.is_over() {
-            self.tx.rollback_to(before)?;
-        }
-        changed
+        let before = self.tx.undo_len()?;
+        self.tx.end_call(before, changes())
     }
 }

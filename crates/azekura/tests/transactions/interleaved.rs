@@ -212,17 +212,25 @@ fn apply(model: &mut Model, at: usize, op: &Op) -> Option<Answer> {
     })
 }
 
-/// A transaction with its calls, and its savepoints with the number of calls before each.
+/// A transaction with its calls and their answers, and its savepoints with the number of calls before each.
 struct Open {
     tx: Transaction,
-    calls: Vec<(usize, Op)>,
+    calls: Vec<(usize, Op, Answer)>,
     savepoints: Vec<(Savepoint, usize)>,
 }
 
 impl Open {
-    fn view(&self, committed: &Model) -> Model {
+    /// Returns the rows that the transaction sees: the committed rows, and its calls on them. Each call must
+    /// give the answer that it gave, although other transactions have committed since.
+    fn view(&self, committed: &Model, context: &str) -> Model {
         let mut model = committed.clone();
-        self.calls.iter().for_each(|(at, op)| drop(apply(&mut model, *at, op)));
+        for (at, op, answer) in &self.calls {
+            let repeated = apply(&mut model, *at, op);
+            assert!(
+                repeated.as_ref().is_none_or(|repeated| repeated == answer),
+                "{context}: {op:.80?} of table {at} gave {answer:.300?}, and would now give {repeated:.300?}"
+            );
+        }
         model
     }
 }
@@ -331,7 +339,7 @@ impl Run {
 
     /// Runs one call of transaction `i`, and compares its answer.
     fn call(&mut self, i: usize) {
-        let mut view = self.open[i].view(&self.committed);
+        let mut view = self.open[i].view(&self.committed, &self.context);
         let at = self.rng.random_range(0..TABLES);
         let op = self.op(view.get(&table_name(at)));
         let context = format!("{}, transaction {i}, {op:.80?} of table {at}", self.context);
@@ -348,7 +356,7 @@ impl Run {
                 if let Some(expected) = apply(&mut view, at, &op) {
                     assert!(answer == expected, "{context}: {answer:.300?} in place of {expected:.300?}");
                 }
-                open.calls.push((at, op));
+                open.calls.push((at, op, answer));
             }
             Err(error) => {
                 let is_expected = matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Busy);
@@ -382,7 +390,7 @@ impl Run {
 
     fn end(&mut self, i: usize) {
         let open = self.open.swap_remove(i);
-        let view = open.view(&self.committed);
+        let view = open.view(&self.committed, &self.context);
         if self.rng.random_bool(0.75) {
             open.tx.commit().unwrap_or_else(|error| panic!("{}: commit: {error}", self.context));
             self.committed = view;

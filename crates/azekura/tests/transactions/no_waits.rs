@@ -58,6 +58,23 @@ fn a_call_that_would_wait_changes_nothing_and_the_others_last() -> Result<(), Er
 }
 
 #[test]
+fn a_refused_load_of_several_rows_stores_none() -> Result<(), Error> {
+    let db = store()?;
+    let tx = db.begin()?;
+    tx.set_nowait(true)?;
+    let rows = tx.table(&ROWS)?;
+    assert_eq!(rows.get(&25)?, None, "locks the gap below row 30");
+    let holder = db.begin()?;
+    holder.table(&ROWS)?.insert(&30, &1)?;
+    assert!(is_refused(rows.bulk_load_unsorted([(30, 7), (25, 7)], 1 << 20)));
+    assert_eq!(rows.get(&25)?, None);
+    tx.commit()?;
+    holder.commit()?;
+    assert_eq!(db.transact(|tx| tx.table(&ROWS)?.range(21..39).collect::<Result<Vec<_>, _>>())?, [(30, 1)]);
+    Ok(())
+}
+
+#[test]
 fn a_refused_first_row_of_a_table_leaves_neither_the_table_nor_its_page() -> Result<(), Error> {
     const NEW: TableDefinition<u32, u64> = TableDefinition::new("new");
     for nowait in [true, false] {
