@@ -108,24 +108,37 @@ pub(crate) fn join(session: &Session, command: u32, is_first: bool) -> *mut Thre
     thread
 }
 
-/// Claims a slot that has memory.
+/// Claims a slot, and ensures that it has memory (AREA-3).
 fn claim(area: &Area, process: u32) -> Option<usize> {
     let header = area.header();
     // Acquire: pairs with the Release in `Area::grow` (AREA-3).
-    let ready = (header.ready.load(Acquire) as usize).min(area.layout().slots).min(usable_slots());
+    let ready = header.ready.load(Acquire) as usize;
+    let slots = area.layout().slots.min(usable_slots());
     let hint = header.hint.load(Relaxed) as usize;
     let claimed = u64::from(process) << 32 | state::CLAIMED;
-    (0..ready).map(|i| (hint + i) % ready).find(|&index| {
+    let free = (0..slots).map(|i| (hint + i) % slots).find(|&index| {
         let word = area.state(index);
+        if word.load(Relaxed) != state::FREE {
+            return false;
+        }
+        // Relaxed: see `Area::slots_in_use`. Before the claim, so that the recorder finds the slot of a
+        // thread that is killed.
+        header.claimed.fetch_max(index as u32 + 1, Relaxed);
         // AcqRel: pairs with the Release by which the recorder freed the slot after its last read.
-        let is_claimed = word.load(Relaxed) == state::FREE
-            && word.compare_exchange(state::FREE, claimed, AcqRel, Relaxed).is_ok();
+        let is_claimed = word.compare_exchange(state::FREE, claimed, AcqRel, Relaxed).is_ok();
         if is_claimed && !is_usable(index) {
             word.store(state::FREE, Release); // pairs with the AcqRel of the next claim
             return false;
         }
         is_claimed
-    })
+    })?;
+    if free >= ready && !area.populate(free) {
+        area.state(free).store(state::FREE, Release); // pairs with the AcqRel of the next claim
+        return None;
+    }
+    // Relaxed: the hint orders nothing else. The next thread does not search the used slots before this one.
+    header.hint.store(free as u32 + 1, Relaxed);
+    Some(free)
 }
 
 /// Writes a recorder into its slot without a call of `memcpy`. ThreadSanitizer would see that call, but not

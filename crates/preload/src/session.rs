@@ -337,11 +337,10 @@ pub(crate) fn process_ends() {
         }
         leave();
         let now = sample(time_source());
-        // Acquire: pairs with the Release in `Area::grow` (AREA-3).
-        let ready = (session.header().ready.load(Acquire) as usize).min(session.area.layout().slots);
+        let slots = session.area.slots_in_use();
         // Relaxed: only slots of this process match
         let live = u64::from(session.number) << 32 | state::LIVE;
-        for index in (0..ready).filter(|&index| session.area.state(index).load(Relaxed) == live) {
+        for index in (0..slots).filter(|&index| session.area.state(index).load(Relaxed) == live) {
             let slot = session.area.slot(index);
             if let Some(cpu) = cpu_ns_of(slot.os_id.load(Relaxed)) {
                 // Relaxed: published by ENDED below.

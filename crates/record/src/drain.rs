@@ -2,7 +2,7 @@
 //!
 //! One thread of the recorder drains all rings every few milliseconds, and at once if a ring is half full. It
 //! also detects threads and processes that have ended, frees their slots, and allocates more slots before
-//! they are needed.
+//! they are needed. Threads that start faster allocate slots themselves (AREA-3).
 
 use crate::process;
 use crate::spool::{End, Spool, Spooled, cpu_source};
@@ -190,26 +190,28 @@ impl Drain {
     /// needed them.
     pub(crate) fn turn(&mut self) -> bool {
         let (mut busy, mut free, mut first_free) = (false, 0, None);
-        for index in 0..self.ready {
+        let in_use = self.area.slots_in_use();
+        for index in 0..in_use {
             // Acquire: pairs with the Release of the thread that stored the state; the head is visible.
             let word = self.area.state(index).load(Acquire);
             match word & u64::from(u32::MAX) {
                 state::LIVE => busy |= self.take(index, word, false),
                 state::CLOSED => busy |= self.take(index, word, true),
                 state::FREE => {
-                    free += 1;
+                    free += usize::from(index < self.ready);
                     first_free = first_free.or(Some(index));
                 }
                 _ => {}
             }
         }
         // Relaxed: the hint orders nothing else.
-        self.area.header().hint.store(first_free.unwrap_or(0) as u32, Relaxed);
+        self.area.header().hint.store(first_free.unwrap_or(in_use) as u32, Relaxed);
         let missed = self.area.header().threads_missed.load(Relaxed); // Relaxed: publishes no other data
         let wanted = missed.saturating_sub(std::mem::replace(&mut self.missed, missed)) as usize;
         let is_full = self.full_since.is_some_and(|since| since.elapsed() < FULL_FOR);
         if !is_full && (free < self.spare.div_ceil(2) || free < wanted) {
-            let more = self.ready + self.spare.max(self.ready / 2);
+            // If threads cannot allocate slots themselves (before Linux 5.14), many may be waiting for them.
+            let more = self.ready + if wanted > 0 { self.spare.max(self.ready / 2) } else { self.spare };
             match self.area.grow(&self.file, self.ready, more) {
                 Ok(ready) => busy |= std::mem::replace(&mut self.ready, ready) < ready,
                 // The existing slots remain in use. Threads without a slot are counted.
@@ -233,8 +235,9 @@ impl Drain {
     fn sample_waits(&mut self) {
         self.sampled_at = Instant::now();
         let mut left = SAMPLES_AT_ONCE;
-        for _ in 0..self.ready {
-            let index = self.next_sampled % self.ready;
+        let slots = self.area.slots_in_use();
+        for _ in 0..slots {
+            let index = self.next_sampled % slots;
             self.next_sampled = index + 1;
             let Some(open) = self.open.get(&index).filter(|open| open.is_recorded) else { continue };
             // Relaxed: a thread that has ended cannot be sampled. A process of another PID namespace cannot
@@ -293,6 +296,9 @@ impl Drain {
     fn admit(&mut self, index: usize) {
         if self.open.contains_key(&index) {
             return;
+        }
+        if index >= self.ready && !self.area.populate(index) {
+            return; // the thread has memory there, but a faulty program may write any state
         }
         let slot = self.area.slot(index);
         let (owner, tag) = (slot.owner.load(Relaxed), slot.tag.load(Relaxed));
@@ -377,7 +383,7 @@ impl Drain {
     fn is_gone(&mut self, index: usize, owner: u64, end: End) {
         let area = self.area;
         self.close_slots(|of, _| of == owner);
-        for slot in 0..self.ready {
+        for slot in 0..area.slots_in_use() {
             let word = area.state(slot).load(Acquire);
             if word & u64::from(u32::MAX) == state::CLOSED && area.slot(slot).owner.load(Relaxed) == owner {
                 self.take(slot, word, true);
@@ -391,11 +397,12 @@ impl Drain {
 
     /// Closes the live slots for which `is_gone` returns `true`, because their threads cannot.
     fn close_slots(&self, is_gone: impl Fn(u64, Option<&Open>) -> bool) {
-        for index in 0..self.ready {
+        for index in 0..self.area.slots_in_use() {
             let word = self.area.state(index).load(Acquire);
-            let owner = self.area.slot(index).owner.load(Relaxed);
+            // Only a slot that is in use has memory to read.
+            let owner = || self.area.slot(index).owner.load(Relaxed);
             match word & u64::from(u32::MAX) {
-                state::LIVE if is_gone(owner, self.open.get(&index)) => {
+                state::LIVE if is_gone(owner(), self.open.get(&index)) => {
                     let closed = word >> 32 << 32 | state::CLOSED;
                     // AcqRel: the thread may have closed the slot since the load.
                     let _ = self.area.state(index).compare_exchange(word, closed, AcqRel, Relaxed);

@@ -20,13 +20,16 @@
 //!   value. The recorder checks each number before using it as an index.
 //! - **AREA-2** A slot belongs to one thread from its claim to its end; its ring has that thread as its
 //!   producer and the recorder as its consumer.
-//! - **AREA-3** The file's memory exists up to [`Header::ready`] slots: the recorder allocates the memory
-//!   before it stores the number. So a full disk is an error of the recorder, and never a SIGBUS of a
-//!   program.
+//! - **AREA-3** A slot has memory before its thread uses it. The recorder allocates the memory of the first
+//!   [`Header::ready`] slots before it stores the number. A thread that claims another slot allocates the
+//!   memory itself ([`Area::populate`]), or gives the slot back. So a full disk is an error, and never a
+//!   SIGBUS of a program.
 
 mod called;
+mod layout;
 
 pub use called::{Called, NAMES, site_key, site_of};
+pub use layout::Layout;
 
 use crate::ring::{Counters, Memory, Slot};
 use std::fs::File;
@@ -37,7 +40,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Magic number of the header, which changes with every change of the layout.
-pub const MAGIC: u64 = 0x415a_4b41_5245_4105;
+pub const MAGIC: u64 = 0x415a_4b41_5245_4106;
 /// Name of the area's file in the recorder's directory.
 pub const FILE: &str = "area";
 /// Environment variable with the recorder's directory.
@@ -49,7 +52,7 @@ pub const SITES: usize = 1 << 15;
 /// Largest number of functions with which threads begin.
 pub const OPERATIONS: usize = 1 << 12;
 /// Largest number of threads that are recorded at the same time.
-pub const MOST_SLOTS: usize = 4096;
+pub const MOST_SLOTS: usize = 1 << 14;
 /// Operation key of a thread that was started without a hook: a process's first thread.
 pub const MAIN: u64 = u64::MAX;
 /// Operation key of a thread that was not started by the hooked `pthread_create`.
@@ -130,8 +133,10 @@ pub struct Header {
     pub ring_events: AtomicU32,
     /// Number of slots that the area can have.
     pub slots: AtomicU32,
-    /// Number of slots that have memory (AREA-3).
+    /// Number of slots with memory that the recorder has allocated (AREA-3).
     pub ready: AtomicU32,
+    /// Threads have claimed slots below this number only.
+    pub claimed: AtomicU32,
     /// Index of a slot that was free recently.
     pub hint: AtomicU32,
     /// Number of thread numbers drawn so far.
@@ -193,54 +198,6 @@ pub struct ThreadSlot {
     pub counters: Counters,
 }
 
-/// Sizes of an area. The recorder uses its own copy, which no program can change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
-    /// Number of events of a ring.
-    pub ring_events: usize,
-    /// Number of slots.
-    pub slots: usize,
-}
-
-impl Layout {
-    /// Address space of all slots, in bytes. Small enough for programs with limited address space.
-    const SLOT_BYTES: usize = 512 << 20;
-
-    /// Returns the layout with the largest number of slots for rings of this size.
-    #[must_use]
-    pub fn new(ring_events: usize) -> Self {
-        let ring_events = ring_events.clamp(2, 1 << 24).next_power_of_two();
-        let slot = Self { ring_events, slots: 0 }.slot_bytes();
-        Self { ring_events, slots: (Self::SLOT_BYTES / slot).clamp(16, MOST_SLOTS) }
-    }
-
-    /// Returns the number of slots that take at most this number of bytes.
-    #[must_use]
-    pub fn slots_within(self, bytes: usize) -> usize {
-        self.slots.min(bytes / self.slot_bytes())
-    }
-
-    /// Returns the number of slots of a process with a limited address space: they take at most a sixteenth
-    /// of the limit.
-    #[must_use]
-    pub fn slots_of_limited(self, limit: usize) -> usize {
-        self.slots_within(limit / 16)
-    }
-
-    /// Returns the layout with the slots of a process with this limit of its address space.
-    fn limited_to(self, limit: usize) -> Self {
-        Self { slots: self.slots_of_limited(limit), ..self }
-    }
-
-    const fn slot_bytes(self) -> usize {
-        (SLOT_HEAD + self.ring_events * size_of::<Slot>()).next_multiple_of(PAGE)
-    }
-
-    const fn bytes(self, slots: usize) -> usize {
-        SLOTS_AT + slots * self.slot_bytes()
-    }
-}
-
 /// A mapped area.
 #[derive(Debug, Clone, Copy)]
 pub struct Area {
@@ -288,6 +245,25 @@ impl Area {
             self.header().ready.store(slots as u32, std::sync::atomic::Ordering::Release);
         }
         Ok(slots)
+    }
+
+    /// Allocates the memory of a slot in the calling process, without a file descriptor. Returns `false` if
+    /// there is no memory, or the kernel is older than Linux 5.14.
+    #[must_use]
+    pub fn populate(&self, slot: usize) -> bool {
+        let (at, end) = (self.slot_at(slot), self.layout.bytes(slot + 1));
+        // SAFETY: within the mapping. The call keeps the contents, and returns an error instead of a SIGBUS.
+        unsafe { libc::madvise(self.base.add(at).as_ptr().cast(), end - at, libc::MADV_POPULATE_WRITE) == 0 }
+    }
+
+    /// Returns the number of slots that may be in use: all others were never claimed.
+    #[must_use]
+    pub fn slots_in_use(&self) -> usize {
+        let header = self.header();
+        // Acquire: pairs with the Release in `grow` (AREA-3). Relaxed: only a bound of the slots to look at.
+        // The state of a slot publishes its memory.
+        let ready = header.ready.load(std::sync::atomic::Ordering::Acquire);
+        (ready.max(header.claimed.load(Relaxed)) as usize).min(self.layout.slots)
     }
 
     /// Frees the file's memory, so that all fields are 0. The caller ensures that no other program maps the
@@ -406,7 +382,7 @@ impl Area {
         self.at(STATES_AT + index * 8)
     }
 
-    /// Returns the head of a thread slot below [`Header::ready`].
+    /// Returns the head of a thread slot that has memory (AREA-3).
     ///
     /// # Panics
     ///
@@ -439,7 +415,7 @@ impl Area {
         let slots: &'static Slot = self.at(self.slot_at(index) + SLOT_HEAD);
         // SAFETY: this number of slots follows in the mapping; any bytes are valid, and all fields are
         // atomics.
-        let slots = unsafe { std::slice::from_raw_parts(slots, self.layout.ring_events) };
+        let slots = unsafe { std::slice::from_raw_parts(slots, self.layout.ring_events_of(index)) };
         Mapped { counters: &self.slot(index).counters, slots }
     }
 
@@ -525,6 +501,22 @@ mod tests {
         let mut taken = Vec::new();
         consumer.drain(|event| taken.push(event.ticks));
         assert_eq!((taken, consumer.lost()), ((0..8).collect(), 1));
+    }
+
+    #[test]
+    fn a_thread_can_allocate_a_slot_itself() {
+        let file = tempfile::tempfile().unwrap();
+        let area = Area::create(&file, Layout::new(8)).unwrap();
+        area.grow(&file, 0, 1).unwrap();
+        let theirs = Area::open(&file).expect("an area");
+        if !theirs.populate(7) {
+            return; // a kernel before Linux 5.14
+        }
+        theirs.header().claimed.store(8, Relaxed); // one thread
+        assert_eq!((area.slots_in_use(), theirs.slots_in_use()), (8, 8));
+        theirs.slot(7).tag.store(3, Relaxed);
+        assert_eq!(area.grow(&file, 1, 8).unwrap(), 8);
+        assert_eq!(area.slot(7).tag.load(Relaxed), 3, "the recorder's allocation keeps the contents");
     }
 
     #[test]
