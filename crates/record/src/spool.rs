@@ -37,6 +37,8 @@ pub(crate) struct Spool {
     executable: PathBuf,
     /// The first mapping of the executable file at that time.
     program: Option<Module>,
+    /// The mappings that were seen so far.
+    modules: Vec<Module>,
     sites: HashSet<u32>,
     operations: HashSet<u16>,
     threads: HashMap<u32, ThreadTotals>,
@@ -133,6 +135,7 @@ impl Spool {
             time: info.time,
             executable,
             program: None,
+            modules: Vec::new(),
             sites: HashSet::new(),
             operations: HashSet::new(),
             threads: HashMap::new(),
@@ -153,9 +156,10 @@ impl Spool {
         });
         spool.encoder.clock(&sample);
         machine_cpu_ns().into_iter().for_each(|ns| spool.encoder.machine(ns));
-        let modules = parse_maps(maps);
-        spool.encoder.modules(&modules);
-        spool.program = modules.into_iter().find(|module| Path::new(&module.path) == spool.executable);
+        spool.modules = parse_maps(maps);
+        spool.encoder.modules(&spool.modules);
+        let is_program = |module: &&Module| Path::new(&module.path) == spool.executable;
+        spool.program = spool.modules.iter().find(is_program).cloned();
         spool
     }
 
@@ -199,7 +203,8 @@ impl Spool {
         // If the process has executed the same program again, the kernel has mapped it elsewhere. At the same
         // address, the names are the same, too.
         if self.program.as_ref().is_none_or(|program| modules.contains(program)) {
-            self.encoder.modules(&modules);
+            add_mappings(&mut self.modules, modules);
+            self.encoder.modules(&self.modules);
         }
     }
 
@@ -322,6 +327,15 @@ impl Spooled {
     }
 }
 
+/// Adds mappings to those that were seen earlier, which keep their names: a library may be unloaded, and the
+/// kernel cuts the text off if the process ends meanwhile.
+fn add_mappings(seen: &mut Vec<Module>, now: Vec<Module>) {
+    let overlap = |a: &Module, b: &Module| a.base < b.base + b.len && b.base < a.base + a.len;
+    seen.retain(|module| !now.iter().any(|new| overlap(module, new)));
+    seen.extend(now);
+    seen.sort_by_key(|module| module.base);
+}
+
 /// Returns the CPU source for its number in the area.
 pub(crate) fn cpu_source(number: u32) -> CpuSource {
     match number {
@@ -395,6 +409,15 @@ mod tests {
         assert!(spooled.failed.as_ref().unwrap().to_string().starts_with("more than 2 events"));
         let trace = spooled.read().unwrap();
         assert_eq!((trace.event_count(), trace.lost()), (2, 4));
+    }
+
+    #[test]
+    fn mappings_that_are_missing_later_keep_their_names() {
+        let module = |base, path: &str| Module { base, len: 0x1000, offset: 0, path: path.into() };
+        let mut seen = vec![module(0x1000, "/program"), module(0x5000, "/a"), module(0x9000, "/b")];
+        // Another library at the place of an unloaded one. The text ends before the last library.
+        add_mappings(&mut seen, vec![module(0x1000, "/program"), module(0x4800, "/c")]);
+        assert_eq!(seen, [module(0x1000, "/program"), module(0x4800, "/c"), module(0x9000, "/b")]);
     }
 
     #[test]
