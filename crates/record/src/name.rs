@@ -86,7 +86,7 @@ pub(crate) fn name_with(mut trace: Trace, files: &mut Files, blocked: &Blocked) 
             |event: &&mut Event| event.kind == EventKind::WaitEnd && single.contains(&event.object);
         thread.events.iter_mut().filter(is_single).for_each(|event| event.flags |= UNWOKEN);
         // Wake-ups are used as evidence only. (The kind of event, no ordering.)
-        thread.events.retain(|event| event.kind != EventKind::Release || event.flags & WOKE == 0);
+        keep(&mut thread.events, |event| event.kind != EventKind::Release || event.flags & WOKE == 0);
         let is_object = |event: &Event| calls.get(&event.site).is_some_and(Called::is_object);
         stacks.replace_marks(thread, &calls);
         decide(thread, &calls, &kinds);
@@ -119,6 +119,29 @@ pub(crate) fn name_with(mut trace: Trace, files: &mut Files, blocked: &Blocked) 
     trace
 }
 
+/// Removes the events for which `is_kept` returns `false`. If a removed event is the first one after a
+/// context switch, the next one is. Otherwise, the thread would seem to run from the event before the switch
+/// on.
+fn keep(events: &mut Vec<Event>, is_kept: impl Fn(&Event) -> bool) {
+    let mut switched = 0;
+    events.retain_mut(|event| {
+        if is_kept(event) {
+            event.flags |= std::mem::take(&mut switched);
+            return true;
+        }
+        switched |= event.flags & SWITCHED;
+        false
+    });
+}
+
+/// Returns an event to insert before `next`, at the same time, with these flags. It is the first one after a
+/// context switch if `next` was.
+pub(crate) fn before(next: &mut Event, kind: EventKind, flags: u8) -> Event {
+    let switched = next.flags & SWITCHED;
+    next.flags &= !SWITCHED;
+    Event { kind, flags: flags | switched, ..*next }
+}
+
 /// Ends each wait that has no end before the thread's next event, if there is one. Anchors are no such
 /// events: the recorder adds them for threads that still wait. Waits before lost events remain open.
 fn end_left_waits(thread: &mut ThreadTrace) {
@@ -149,12 +172,12 @@ fn end_left_waits(thread: &mut ThreadTrace) {
     let mut left = left.into_iter().peekable();
     let mut open: Option<Event> = None;
     let mut events = Vec::with_capacity(thread.events.len() + left.len());
-    for (at, event) in std::mem::take(&mut thread.events).into_iter().enumerate() {
+    for (at, mut event) in std::mem::take(&mut thread.events).into_iter().enumerate() {
         if event.kind != EventKind::Anchor
             && let Some(begin) = open.take()
         {
-            let (ticks, kind) = (event.ticks, EventKind::WaitEnd);
-            events.push(Event { ticks, kind, flags: UNWOKEN, argument: 0, ..begin });
+            let Event { ticks, kind, flags, .. } = before(&mut event, EventKind::WaitEnd, UNWOKEN);
+            events.push(Event { ticks, kind, flags, argument: 0, ..begin });
         }
         events.push(event);
         if left.next_if_eq(&at).is_some() {
@@ -186,7 +209,7 @@ fn decide(thread: &mut ThreadTrace, calls: &HashMap<u32, Called>, kinds: &HashMa
     let is_signal =
         |event: &Event| calls.get(&event.site).is_some_and(|called| SIGNALS.contains(&called.what));
     let is_lock = |event: &Event| kinds.get(&event.object) == Some(&WaitKind::Other);
-    thread.events.retain(|event| event.kind != EventKind::Hold || !is_signal(event) || is_lock(event));
+    keep(&mut thread.events, |event| event.kind != EventKind::Hold || !is_signal(event) || is_lock(event));
     for event in thread.events.iter_mut().filter(|event| event.kind == EventKind::WaitBegin) {
         if is_signal(event)
             && let Some(kind) = kinds.get(&event.object)
@@ -418,6 +441,41 @@ mod tests {
     }
 
     #[test]
+    fn events_that_are_removed_or_inserted_hide_no_context_switch() {
+        use EventKind::{Anchor, Enter, Hold, Mark, Release, WaitBegin, WaitEnd};
+        // The first event after each sleep is removed: a wake-up, a hold of no lock, the mark of a caller.
+        let mut encoder = Encoder::new();
+        encoder.session(&crate::test_session("timer"));
+        encoder.clock(&ClockSample { ticks: 0, monotonic_ns: 0, process_cpu_ns: 0 });
+        encoder.sites([(1, "semaphore", "@1000", 0), (2, "caller", "@2000", 0)]);
+        encoder.thread(&ThreadInfo { tag: 1, os_id: 1, name: "t".into(), cpu: CpuSource::Rseq });
+        let anchor = |ticks, cpu| Event { object: cpu, ..Event::new(ticks, Anchor) };
+        let events = [
+            Event { flags: SWITCHED, operation: 1, ..Event::new(1, Enter) },
+            anchor(2, 10),
+            at(1_000, Release, SWITCHED | WOKE, 0),
+            anchor(1_001, 12),
+            at(2_000, Hold, SWITCHED | WAITED, 1),
+            anchor(2_001, 14),
+            Event { site: 2, ..at(3_000, Mark, SWITCHED, 0) },
+            at(3_001, WaitBegin, 0, IDLE),
+            anchor(3_002, 16),
+            at(4_000, WaitEnd, SWITCHED, 0),
+            anchor(4_001, 18),
+        ];
+        encoder.events(1, 0, &events);
+        encoder.end(0);
+        let trace = name(Trace::from_bytes(encoder.as_bytes()).unwrap());
+        let is_first = |event: &&Event| event.flags & SWITCHED != 0;
+        let first: Vec<u64> = trace.threads[0].events.iter().filter(is_first).map(|e| e.ticks).collect();
+        assert_eq!(first, [1, 1_001, 2_001, 3_001, 4_000]);
+        // A wait that a jump has left ends after the switch, as does the stack of a wait.
+        let mut next = at(7, WaitBegin, SWITCHED, 0);
+        let inserted = before(&mut next, WaitEnd, UNWOKEN);
+        assert_eq!((inserted.ticks, inserted.flags, next.flags), (7, SWITCHED | UNWOKEN, 0));
+    }
+
+    #[test]
     fn spans_that_end_with_a_killed_process_use_no_processor_time() {
         let events = [
             at(5, EventKind::Enter, SWITCHED, 0),
@@ -441,5 +499,12 @@ mod tests {
         };
         assert_eq!(kinds("futex", [&waits([IDLE, LOCK, IDLE]), &[]]), [IDLE; 3]);
         assert_eq!(kinds("futex", [&waits([LOCK, LOCK, IDLE]), &[]]), [LOCK, LOCK, IDLE]);
+        // A future's word looks like a lock word, but only a thread that never waits wakes the waiters.
+        let wakes = [14, 24, 34].map(|ticks| at(ticks, EventKind::Release, WOKE, 0));
+        assert_eq!(kinds("futex", [&waits([LOCK; 3]), &wakes]), [IDLE; 3]);
+        let holds = [18, 28].map(|ticks| at(ticks, EventKind::Hold, WAITED, 3));
+        let mut both: Vec<Event> = waits([LOCK; 3]).into_iter().chain(holds).collect();
+        both.sort_by_key(|event| event.ticks);
+        assert_eq!(kinds("futex", [&both, &wakes]), [LOCK; 3]);
     }
 }

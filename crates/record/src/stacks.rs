@@ -2,9 +2,9 @@
 //! with the number of a stack. Stacks and frames with the same names share a number.
 
 use crate::frames::{self, Stack};
-use crate::name::{CALLER, Called};
+use crate::name::{CALLER, Called, before};
 use crate::symbols::Symbols;
-use azekura_trace::event::{Event, EventKind};
+use azekura_trace::event::{Event, EventKind, SWITCHED};
 use azekura_trace::file::{Name, ThreadTrace, Trace};
 use std::collections::HashMap;
 
@@ -28,23 +28,28 @@ impl<'s> Stacks<'s> {
     pub(crate) fn replace_marks(&mut self, thread: &mut ThreadTrace, calls: &HashMap<u32, Called>) {
         let mut callers: Stack = Vec::new();
         let mut events = Vec::with_capacity(thread.events.len());
-        for event in std::mem::take(&mut thread.events) {
+        let mut switched = 0;
+        for mut event in std::mem::take(&mut thread.events) {
             match (event.kind, calls.get(&event.site)) {
                 (EventKind::Mark, Some(called)) => {
                     if called.what == CALLER {
                         callers.push(called.address);
                     }
+                    switched |= event.flags & SWITCHED; // as in `keep`
                     continue;
                 }
                 (EventKind::WaitBegin, Some(called)) if !callers.is_empty() => {
                     let stack = std::iter::once(called.address).chain(callers.drain(..)).collect();
-                    let (kind, argument) = (EventKind::Stack, self.number(stack).into());
-                    events.push(Event { kind, argument, flags: 0, site: 0, object: 0, ..event });
+                    event.flags |= std::mem::take(&mut switched);
+                    let argument = self.number(stack).into();
+                    let first = before(&mut event, EventKind::Stack, 0);
+                    events.push(Event { argument, site: 0, object: 0, ..first });
                 }
                 // A hold may have been inserted between the marks and their wait.
                 (EventKind::Hold | EventKind::Release | EventKind::Anchor, _) => {}
                 _ => callers.clear(),
             }
+            event.flags |= std::mem::take(&mut switched);
             events.push(event);
         }
         thread.events = events;
