@@ -21,6 +21,9 @@
 //!   next, its turn ends at once and fills no time. It wakes no thread when its job is done.
 //! - The last stage of a pipeline wakes no other stage, and the turns of the stages overlap.
 //! - A thread that hands work to others and waits for each result takes part in every second wake-up.
+//! - At a barrier, the last thread of a phase wakes the others, which wake each other at once. The turns
+//!   during which a third thread waits are short, and no thread waits when the long turn of the last thread
+//!   begins.
 //!
 //! The waits for a detected lock get one common object, and its turns become holds of that object.
 
@@ -33,7 +36,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 const LEAST_THREADS: usize = 3;
 /// Least number of turns that show a queue; see [`is_lock`].
 const LEAST_QUEUED: usize = 3;
-/// At least one of this number of waits must have a turn that shows a queue.
+/// At least one of this number of waits must have a turn that shows a queue, and these turns take at least
+/// this part of the time of all turns.
 const QUEUED_OF: usize = 8;
 /// Largest part of these turns that one thread may have. With more, the other threads work for it.
 const MOST_OF_ONE: f64 = 0.75;
@@ -218,13 +222,16 @@ fn is_lock(all: &[Wait], own: &[Wait], turns: &[Turn]) -> bool {
     {
         return false;
     }
+    let in_queue: u64 = queued.iter().map(|turn| turn.end - turn.begin).sum();
     let (mut sum, mut union, mut last) = (0, 0, 0);
     for turn in turns {
         sum += turn.end - turn.begin;
         union += turn.end.max(last) - turn.begin.max(last);
         last = last.max(turn.end);
     }
-    sum as f64 <= MOST_OVERLAP * union as f64 && filled(own, turns) >= LEAST_FILLED
+    in_queue * QUEUED_OF as u64 >= sum
+        && sum as f64 <= MOST_OVERLAP * union as f64
+        && filled(own, turns) >= LEAST_FILLED
 }
 
 /// Returns the part of the waiting time that turns of other threads fill. The turns are sorted by their
@@ -396,6 +403,8 @@ mod tests {
         let mut results = Threads::new(4);
         // Stages that work concurrently, and wait little.
         let mut stages = Threads::new(4);
+        // Phases: the last thread wakes another one, and all wake each other at once, also the last one.
+        let mut barrier = Threads::new(4);
         for round in 1..20_u64 {
             let (at, thread) = (round * 1_000, (round % 3) as usize);
             pool.wake(thread, ((at - 900).max(3), at), 3);
@@ -405,14 +414,23 @@ mod tests {
             }
             results.wake(thread, (at.saturating_sub(2_500).max(1), at), 3);
             results.wake(3, (at + 10, at + 600), thread);
+            let order = [thread, (thread + 1) % 3, (thread + 2) % 3];
+            barrier.wake(order[0], ((at - 900).max(3), at), 3);
+            barrier.wake(order[1], ((at - 900).max(3), at + 5), order[0]);
+            barrier.wake(order[2], ((at - 900).max(3), at + 10), order[1]);
+            barrier.wake(3, (at + 8, at + 15), order[2]);
             for stage in 0..3 {
                 let from = (stage + 2) % 3;
                 stages.wake(stage, (at + 700 + stage as u64, at + 800 + stage as u64 * 2), from);
             }
         }
-        for (name, threads) in
-            [("pool", pool), ("cascade", cascade), ("results", results), ("stages", stages)]
-        {
+        for (name, threads) in [
+            ("pool", pool),
+            ("cascade", cascade),
+            ("results", results),
+            ("stages", stages),
+            ("barrier", barrier),
+        ] {
             let (is_lock, _, holds) = threads.judged();
             assert_eq!((is_lock, holds), (false, 0), "{name}");
         }

@@ -135,12 +135,22 @@ impl Known {
     ///
     /// The object is a lock if its waiters are in a function that acquires one, or if its holds prove it.
     /// Otherwise, all waits are idle if the library guessed that less than half of them are for a lock: a
-    /// counter that threads wait on passes through the values of a lock word.
+    /// counter that threads wait on passes through the values of a lock word. They are also idle if each
+    /// thread either waits for the object or wakes its waiters, as at a future.
     fn kind(&self, symbols: &Symbols, at_once: u64) -> Option<WaitKind> {
         if self.is_lock(symbols, at_once) {
             return Some(WaitKind::Other);
         }
-        (self.guessed * 2 < self.waits.len() as u64).then_some(WaitKind::Idle)
+        let is_guess = self.guessed * 2 >= self.waits.len() as u64 && !self.has_separate_wakers();
+        (!is_guess).then_some(WaitKind::Idle)
+    }
+
+    /// Returns `true` if waiters were woken, and no thread both waits and wakes or holds.
+    fn has_separate_wakers(&self) -> bool {
+        let waiters: HashSet<usize> = self.waits.iter().map(|wait| wait.thread).collect();
+        !self.wake_ups.is_empty()
+            && self.holds_after_waits == 0
+            && self.wake_ups.iter().all(|(_, thread)| !waiters.contains(thread))
     }
 
     fn is_lock(&self, symbols: &Symbols, at_once: u64) -> bool {

@@ -71,7 +71,8 @@ pub(crate) use blame::WAKE_UP_NS;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AnalyzeOptions {
     /// The operation for which waits are reported per execution and throughput is predicted. `None` selects
-    /// the outermost operation with the largest time that is not idle.
+    /// the outermost operation with the largest time that is not idle. If no operation uses a tenth of its
+    /// time, it is that with the largest time.
     pub operation: Option<String>,
     /// Executions per second of that operation without a recording, for the measured slowdown (Table 4).
     pub baseline_per_second: Option<f64>,
@@ -340,10 +341,15 @@ fn choose(
             known: attribution.operations.keys().map(|id| names.operation(*id)).collect(),
         });
     }
-    let outermost = &attribution.outermost;
-    let busy = |id: &u16| outermost.get(id).map(|ns| ns.saturating_sub(attribution.operations[id].all.idle));
+    let used = |id: &u16| {
+        let all = *attribution.outermost.get(id)?;
+        let busy = all.saturating_sub(attribution.operations[id].all.idle);
+        // Without a busy operation, the waits of the threads that exist longest are of interest, and not
+        // those of the thread that waits for their ends.
+        Some(if busy >= all / 10 { (true, busy) } else { (false, all) })
+    };
     let candidates = attribution.operations.keys().copied();
-    Ok(candidates.max_by_key(|id| (busy(id), std::cmp::Reverse(*id))).unwrap_or(0))
+    Ok(candidates.max_by_key(|id| (used(id), std::cmp::Reverse(*id))).unwrap_or(0))
 }
 
 /// Names by id. Several ids with the same name and line (arrays of statics, generic code) become one.
