@@ -13,7 +13,7 @@ use super::off_curve::OffCurve;
 use crate::WaitKind;
 use crate::event::{DAMAGED, Event, EventKind, SHARED, UNWOKEN};
 use crate::file::{Calibration, ThreadTrace};
-use std::cell::OnceCell;
+use std::sync::OnceLock;
 
 /// One execution of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +113,7 @@ pub(crate) struct ThreadSpans {
     pub(crate) ongoing: Vec<u32>,
     /// Indexes of the waits that continue in the next window.
     pub(crate) ongoing_waits: Vec<u32>,
-    pub(super) nets: OnceCell<Vec<Net>>,
+    pub(super) nets: OnceLock<Vec<Net>>,
 }
 
 /// Span of a thread that was open when the recording ended.
