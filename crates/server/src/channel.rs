@@ -58,6 +58,14 @@ impl Channel {
         }
     }
 
+    /// Returns `true` until the handshake of TLS is complete.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        match self {
+            Self::Clear => false,
+            Self::Tls(tls) => tls.is_handshaking(),
+        }
+    }
+
     /// Returns `true` if bytes that `send` accepted are not sent yet.
     pub(crate) fn has_unsent(&self) -> bool {
         match self {

@@ -129,7 +129,7 @@ pub(crate) struct Connection {
     discards_until: Option<Instant>,
     is_over: bool,
     last_input_at: Instant,
-    /// Time at which the login limit began; `None` while the client is logged in.
+    /// Start of the time limit for handshake and login; `None` after both.
     unauthenticated_since: Option<Instant>,
     /// This connection's part of the memory for incomplete requests.
     unfinished: Part,
@@ -152,9 +152,9 @@ impl Connection {
         channel: Channel,
     ) -> Self {
         let session = Session::new(Arc::clone(shared), Arc::clone(&client));
-        let unauthenticated_since = (!session.is_authenticated()).then(Instant::now);
-        let limits =
-            if session.is_authenticated() { shared.options.wire } else { WireLimits::unauthenticated() };
+        let is_in = session.is_authenticated();
+        let unauthenticated_since = (!is_in || channel.is_handshaking()).then(Instant::now);
+        let limits = if is_in { shared.options.wire } else { WireLimits::unauthenticated() };
         Self {
             token: None,
             shared: Arc::clone(shared),
@@ -312,7 +312,8 @@ impl Connection {
         if self.discards_until.is_some_and(|until| until <= now) {
             self.is_over = true;
         } else if self.login_deadline().is_some_and(|deadline| deadline <= now) {
-            self.refuse(Refusal::NoPasswordInTime);
+            let is_shaking = self.channel.is_handshaking();
+            self.refuse(if is_shaking { Refusal::NoHandshakeInTime } else { Refusal::NoPasswordInTime });
             self.is_over = true;
         } else if self.session.deadline().is_some_and(|deadline| deadline <= now) {
             self.session.check_deadlines();
@@ -332,7 +333,11 @@ impl Connection {
         if self.input == Input::None || self.ends {
             return;
         }
-        match self.channel.receive(&self.client.socket, &mut self.reader) {
+        let received = self.channel.receive(&self.client.socket, &mut self.reader);
+        if self.session.is_authenticated() && !self.channel.is_handshaking() {
+            self.unauthenticated_since = None; // only the handshake was missing
+        }
+        match received {
             Ok(Received::Bytes(count)) => {
                 self.shared.counters.bytes_in.add(count as u64);
                 self.has_requests = true;
@@ -502,15 +507,11 @@ impl Connection {
     /// Ends the connection without further replies: a step panicked, so no reply is known to be true
     /// (REPLY-1).
     pub(crate) fn abandon(&mut self) {
-        self.report_panic();
+        self.shared.events.panicked(&self.client);
         self.out.clear();
         self.pending = Pending::default();
         self.is_member = false;
         self.is_over = true;
-    }
-
-    fn report_panic(&self) {
-        self.shared.events.panicked(&self.client);
     }
 
     /// Sends the replies, as far as the client accepts them now.
@@ -588,7 +589,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.report_panic();
+            self.shared.events.panicked(&self.client);
         }
         self.channel.close_notify(&self.client.socket);
         self.unfinished.set(&self.shared.unfinished, 0, 0);

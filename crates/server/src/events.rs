@@ -32,6 +32,7 @@ pub(crate) enum Refusal {
     TooManyClients,
     WrongPassword,
     NoPasswordInTime,
+    NoHandshakeInTime,
     Tls,
     Protocol,
     TooLarge,
@@ -43,7 +44,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    const COUNT: usize = 12;
+    const COUNT: usize = 13;
 
     const fn reason(self) -> &'static str {
         match self {
@@ -51,6 +52,7 @@ impl Refusal {
             Self::TooManyClients => "too many clients: raise --max-clients",
             Self::WrongPassword => "wrong password",
             Self::NoPasswordInTime => "no password within --login-timeout",
+            Self::NoHandshakeInTime => "no complete TLS handshake within --login-timeout",
             Self::Tls => "the TLS handshake failed: the client may use no TLS, or another version of it",
             Self::Protocol => "not a request of RESP2 or RESP3",
             Self::TooLarge => {

@@ -84,7 +84,7 @@ pub struct ServerOptions {
     /// Time without traffic after which the system probes a TCP client, which ends the connection of a client
     /// that does not answer; `None`: never. The default is 300 seconds, as in Redis.
     pub tcp_keepalive: Option<Duration>,
-    /// Time without a login after which a connection is closed.
+    /// Time without a login, or without a complete handshake of TLS, after which a connection is closed.
     pub login_timeout: Duration,
     /// Time after which a client that accepts no bytes is disconnected.
     pub write_timeout: Duration,

@@ -60,6 +60,34 @@ fn requests_and_replies_of_any_size_are_encrypted() {
 }
 
 #[test]
+fn a_client_without_a_complete_handshake_is_disconnected_and_others_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let (files, certified) = files(&dir);
+    let redis = TestServer::with(|options| {
+        options.tls = Some(files);
+        options.login_timeout = std::time::Duration::from_secs(1);
+    });
+    let mut roots = RootCertStore::empty();
+    roots.add(certified.cert.der().clone()).unwrap();
+    // On a busy machine the time may be over before the handshake is complete.
+    let shaken = (0..20).find_map(|_| {
+        let mut stream = connect(&redis, roots.clone());
+        stream.write_all(b"PING\r\n").and_then(|()| stream.read_exact(&mut [0; 7])).ok()?;
+        Some(stream)
+    });
+    let mut shaken = shaken.unwrap();
+    let mut silent = redis.client();
+    let mut slow = redis.client();
+    slow.send_raw(&[22, 3, 1]).unwrap(); // the beginning of a handshake
+    for stranger in [&mut silent, &mut slow] {
+        let ended = stranger.stream.read_to_end(&mut Vec::new());
+        assert!(!ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "it is closed");
+    }
+    shaken.write_all(b"PING\r\n").unwrap();
+    shaken.read_exact(&mut [0; 7]).unwrap();
+}
+
+#[test]
 fn files_that_hold_no_certificate_or_key_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let (files, _) = files(&dir);
