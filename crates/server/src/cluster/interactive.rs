@@ -220,13 +220,15 @@ impl Interactive {
         StepError::Over(error)
     }
 
-    /// Commits the transaction; returns when the commit is durable. Blocks.
+    /// Commits the transaction; returns when the commit is durable. Blocks. After an error, the transaction
+    /// may still be open: its rollback is requested.
     pub(crate) fn commit(mut self, cluster: &Cluster) -> Result<(), CommandError> {
+        let coordinator = self.coordinator.clone();
         let Some((target, work)) = self.end(true) else { return Ok(()) };
-        match cluster.call(target, work) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(error),
-        }
+        let committed = cluster.call(target, work);
+        // Dropping the transaction requests the rollback, which does nothing after a commit.
+        self.coordinator = coordinator.filter(|_| committed.is_err());
+        committed.map(drop)
     }
 
     /// Rolls the transaction back. Blocks until the rollback is done. If the rollback cannot be requested,

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use azekura_auth::AuthKey;
 use azekura_fatbtree::frame::{self, Address};
 use azekura_fatbtree::tcp::handshake::{self, HandshakeError, Identity};
-use azekura_fatbtree::{Answer, Credentials, KeyRange, ListMark, Message, PageNo, PeId, RouteEntry, Work};
+use azekura_fatbtree::{
+    Answer, Credentials, KeyRange, ListMark, Message, PageNo, PeId, Refusal, RouteEntry, Work,
+};
 
 use crate::nodes::{KEY, Nodes};
 use crate::support::{Client, wait_until};
@@ -139,6 +141,50 @@ fn a_snapshot_of_a_scan_is_closed_though_the_node_has_not_answered() {
         }
     }
     assert!(is_read);
+    assert!(client.reply().starts_with("-UNAVAIL"));
+}
+
+/// The coordinator refuses the commit because it cannot reach a third node, so the commit does nothing. Until
+/// the transaction is rolled back, it would hold its locks for the time of a transaction.
+#[test]
+fn a_commit_that_was_not_executed_rolls_the_transaction_back() {
+    let mut nodes = Nodes::three();
+    nodes.stop(2);
+    nodes.stop(1);
+    let mut from_node = be_called(&nodes);
+    let mut to_node = introduce(&nodes, CLUSTER, 1, KEY).unwrap();
+    wait_until("node 0 is connected", || nodes.info(0, "nodes_reached") == "1");
+    let mut client = nodes.client(0);
+    let mut begun = None;
+    assert_eq!(client.ask("AZ.BEGIN"), "OK");
+    client.send(&["SET", "i", "1"]);
+    loop {
+        let Message::Find(find) = next_message(&mut from_node) else { continue };
+        let mut answer = |result| {
+            let range = KeyRange::new(*b"h", Some(b"p"));
+            let route_entry = Some(RouteEntry { range, pe: PeId(1), page: PageNo(1), version: 1 });
+            let answer = Message::Answered { id: find.id, result, route_entry, hops: find.hops };
+            let address = Address { cluster: CLUSTER, from: PeId(1), epoch: 1 };
+            to_node.write_all(&frame::encode(address, &answer)).unwrap();
+        };
+        match &find.work {
+            Work::Step { id, .. } => {
+                begun = Some(*id);
+                answer(Ok(Answer::Ran(b"\0\x05+OK\r\n".to_vec()))); // `Said::Replied`
+                assert_eq!(client.reply(), "OK");
+                client.send(&["AZ.COMMIT"]);
+            }
+            // Repeated until node 0 knows that it cannot reach the third node either.
+            Work::End { is_commit: true, .. } => {
+                answer(Err(Refusal::Away { pe: PeId(2), reason: "it is down".into() }));
+            }
+            Work::End { id, coordinator: PeId(1), is_commit: false } => {
+                assert_eq!(Some(*id), begun);
+                break;
+            }
+            _ => {}
+        }
+    }
     assert!(client.reply().starts_with("-UNAVAIL"));
 }
 
