@@ -220,7 +220,7 @@ impl Threads {
             let cleaner = Cleaner::spawn(Arc::clone(&shared.pool))?;
             Ok((cleaner, Checkpointer::begin(shared)?))
         };
-        let running = shared.options.background.then(spawn).transpose();
+        let running = shared.options.has_jobs().then(spawn).transpose();
         let running = running.map_err(|e| Error::io("start a thread for", &shared.path, e))?;
         Ok(Self { shared: Arc::clone(shared), running: Mutex::new(running) })
     }

@@ -97,7 +97,7 @@ pub struct Builder {
     pub(crate) create: bool,
     pub(crate) read_only: bool,
     pub(crate) restoring: Option<u64>, // the id of a new store that is opened by a restore
-    pub(crate) background: bool,
+    background: bool,
     pub(crate) recovery_time: Duration,
     pub(crate) close_time: Option<Duration>,
     redo_threads: Option<usize>,
@@ -416,8 +416,6 @@ impl Builder {
         options.fs = options.mode_fs();
         options.cache = options.cache_of_memory().reserved();
         if options.read_only {
-            options.redo_threads = Some(options.threads_to_redo());
-            options.background = false; // a read-only store has nothing to write
             (options.disk, options.fs) =
                 (Some(Arc::clone(&options.fs)), Arc::new(OverlayFs::new(options.fs)));
         }
@@ -510,6 +508,11 @@ const MIN_SEGMENT_BYTES: u64 = 2 << 20;
 const MAX_SEGMENT_BYTES: u64 = 1 << 40; // larger ones exceed file systems, and overflow sums of sizes
 
 impl Builder {
+    /// Returns `true` if the store has background jobs. A read-only store has nothing to write.
+    pub(crate) const fn has_jobs(&self) -> bool {
+        self.background && !self.read_only
+    }
+
     /// Returns the number of threads that redo the log in a restart.
     pub(crate) fn threads_to_redo(&self) -> usize {
         let unset = || {

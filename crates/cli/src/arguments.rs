@@ -50,7 +50,7 @@ struct CacheArguments {
     memory: Option<u64>,
 
     /// Page cache, such as 64M or 2G [default: 3/8 of --memory less 8M; or an eighth of the available
-    /// memory, at most 256M except for a server]
+    /// memory, at most 32M except for a server]
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes, help_heading = "Store options")]
     cache: Option<usize>,
 

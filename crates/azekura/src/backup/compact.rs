@@ -156,18 +156,10 @@ impl<'a> Compaction<'a> {
     pub fn into_directory(mut self, to: impl AsRef<Path>) -> Result<CompactReport, Error> {
         let (to, db) = (to.as_ref(), self.db);
         let snapshot = db.snapshot()?;
-        let mut builder = db.shared().options.clone();
-        if let Some(disk) = builder.disk.take() {
-            builder.fs = disk;
-        }
-        let source_fs = Arc::clone(&builder.fs); // finds the store also after a rename
-        (builder.archive, builder.transaction_timeout) = (None, None);
-        let caller = || db.shared().keys.as_ref().map(|keys| keys.caller.lock().clone());
-        builder.encryption_key = self.key.take().or_else(caller).map(KeySource::Key);
-        let page_size = self.page_size.unwrap_or(db.page_size());
-        builder = builder.page_size(page_size).create(true).read_only(false);
+        let mut builder = self.settings();
         builder.validate()?; // before any file is created
-        builder.check_cache(page_size)?;
+        builder.check_cache(self.page_size.unwrap_or(db.page_size()))?;
+        let source_fs = Arc::clone(&builder.fs); // finds the store also after a rename
         let fs = builder.mode_fs();
         let mut report =
             CompactReport { bytes_before: file_bytes(&*source_fs, db.path())?, ..CompactReport::default() };
@@ -179,6 +171,20 @@ impl<'a> Compaction<'a> {
         (report.tables, report.rows, report.row_bytes) = (seen.tables, seen.rows, seen.bytes);
         report.bytes_after = file_bytes(&*fs, to)?;
         Ok(report)
+    }
+
+    /// Returns the settings of the new store.
+    fn settings(&mut self) -> Builder {
+        let shared = self.db.shared();
+        let mut builder = shared.options.clone();
+        if let Some(disk) = builder.disk.take() {
+            builder.fs = disk;
+        }
+        (builder.archive, builder.transaction_timeout) = (None, None);
+        let caller = || shared.keys.as_ref().map(|keys| keys.caller.lock().clone());
+        builder.encryption_key = self.key.take().or_else(caller).map(KeySource::Key);
+        let page_size = self.page_size.unwrap_or(self.db.page_size());
+        builder.page_size(page_size).create(true).read_only(false).with_cache_of_copy()
     }
 
     /// Creates the store, copies all rows to it and closes it; returns the numbers of copied tables, rows and
@@ -244,5 +250,26 @@ fn bytes_of(fs: &dyn Fs, path: &Path) -> Result<u64, Error> {
     match fs.open(path, OpenOptions::new().read_only(true)).and_then(|file| file.len()) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
         len => len.map_err(|e| Error::io("measure", path, e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use azekura_io::FaultFs;
+
+    use super::*;
+
+    #[test]
+    fn a_copy_has_background_jobs_and_a_small_cache() {
+        let fs = Arc::new(FaultFs::new());
+        let builder = || Database::builder().file_system(Arc::clone(&fs) as _);
+        builder().cache_bytes(8 << 20).open("db").unwrap().close().unwrap();
+        let settings = |builder: Builder| builder.open("db").unwrap().compaction().settings();
+        let read_only = settings(builder().cache_bytes(64 << 20).read_only(true));
+        assert!(read_only.has_jobs(), "only the source is read-only");
+        assert_eq!(read_only.cache.bytes(), 32 << 20);
+        let small = settings(builder().cache_bytes(8 << 20).background(false));
+        assert!(!small.has_jobs());
+        assert_eq!(small.cache.bytes(), 8 << 20);
     }
 }

@@ -228,6 +228,9 @@ impl<'a> Restore<'a> {
         let mut builder = self.builder.take().unwrap_or_default().page_size(page_size).create(true);
         (builder.archive, builder.transaction_timeout) = (None, None);
         builder.encryption_key.iter_mut().for_each(|source| source.set_new_id_if_empty(rows.key_id()));
+        if self.archive.is_none() {
+            builder = builder.with_cache_of_copy(); // a replay of an archive writes rows in any order
+        }
         builder.validate()?; // before any file is created
         builder.check_cache(page_size)?;
         let fs = builder.mode_fs();

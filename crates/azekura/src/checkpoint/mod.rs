@@ -48,7 +48,7 @@ impl Shared {
             return Ok(()); // nothing was logged since the store was opened
         }
         let mut control = self.control.lock();
-        if !self.options.background {
+        if !self.options.has_jobs() {
             self.note_archived(self.archive_with(control.current(), false));
         }
         // Advances the LSN bound: it is one above the durable horizon (RANGE-5).
@@ -126,7 +126,7 @@ impl Shared {
     pub(crate) fn close(&self) -> Result<(), Error> {
         self.free_to_close();
         let checkpointed = match self.options.close_time {
-            Some(_) if self.options.background => self.advance_checkpoint(),
+            Some(_) if self.options.has_jobs() => self.advance_checkpoint(),
             Some(_) => self.write_pages_to_close().and_then(|()| self.advance_checkpoint()),
             // The last CONTROL below is a checkpoint. A crash before it recovers from the previous one.
             None if self.wal.has_begun() && self.has_no_unfinished() => self.write_all_pages(),
@@ -165,7 +165,7 @@ impl Shared {
     /// is recorded like an error of a background job, not returned: reads do not need the checkpoint, and
     /// changes that cannot be made return an error themselves.
     pub(crate) fn checkpoint_if_due(&self) {
-        if self.options.background {
+        if self.options.has_jobs() {
             return;
         }
         self.retry_undone(RETRIED_BY_BEGIN);

@@ -457,7 +457,7 @@ impl<'a> Restart<'a> {
                 streams,
                 segment_bytes: self.options.segment_bytes,
                 buffer_bytes: self.options.log_buffer_bytes(),
-                background: self.options.background,
+                background: self.options.has_jobs(),
                 lsn_range: self.options.lsn_range,
                 first_segment_bytes: Some(self.options.first_segment_bytes),
                 nothing_counts: control.is_closed(),
@@ -526,7 +526,7 @@ impl<'a> Restart<'a> {
     /// jobs.
     fn write_pages(&self) -> Result<(), Error> {
         let spawn = || Cleaner::spawn(Arc::clone(&self.pool));
-        let cleaner = self.options.background.then(spawn).transpose();
+        let cleaner = self.options.has_jobs().then(spawn).transpose();
         let _cleaner = cleaner.map_err(|e| Error::io("start a thread for", self.path, e))?;
         Ok(self.pool.write_all()?)
     }

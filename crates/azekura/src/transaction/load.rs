@@ -225,7 +225,7 @@ struct Load<'t> {
 
 impl Load<'_> {
     fn run(&mut self, tree: Tree, first: Option<Row>, next: NextRow<'_>) -> Result<(), Error> {
-        let options = LoadOptions { threads: self.tx.db.options.background };
+        let options = LoadOptions { threads: self.tx.db.options.has_jobs() };
         let tx = self.tx;
         let mut loader = tx.with_writer(|ctx, writes| {
             *writes += 1;

@@ -1,7 +1,7 @@
 //! Writes pages without a copy in the double-write area: new pages and fresh pages.
 
 use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use azekura_base::{PageBuf, PageId};
+use azekura_base::{PageBuf, PageId, page};
 
 use super::{MOST_ZEROES, PageFile, page_lsn};
 use crate::store::StoreError;
@@ -25,11 +25,19 @@ impl PageFile {
     /// Writes the pages of a batch in the order of their ids, adjacent pages in one write.
     fn write_fresh_runs(&self, batch: &[(PageId, PageBuf)], order: &[usize]) -> Result<(), StoreError> {
         for run in order.chunk_by(|&a, &b| batch[a].0.0 + 1 == batch[b].0.0) {
-            let mut bytes = PageBuf::zeroed(run.len() * self.area.page_size);
-            for (place, &index) in bytes.chunks_exact_mut(self.area.page_size).zip(run) {
+            let (first, image) = &batch[run[0]];
+            if run.len() == 1 {
+                self.write_fresh_run(*first, image)?;
+                continue;
+            }
+            let bytes = run.len() * self.area.page_size;
+            let mut buffer = page::spare::take(bytes);
+            for (place, &index) in buffer.chunks_exact_mut(self.area.page_size).zip(run) {
                 place.copy_from_slice(&batch[index].1);
             }
-            self.write_fresh_run(batch[run[0]].0, &bytes)?;
+            let written = self.write_fresh_run(*first, &buffer[..bytes]);
+            page::spare::give([buffer]);
+            written?;
         }
         Ok(())
     }

@@ -199,7 +199,7 @@ impl Restore {
     pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
         let bar = progress::bytes(None);
         let mut restore = NewStore::new()
-            .builder(store.settings()?)
+            .builder(store.settings_of_restore()?)
             .verify(self.verify)
             .progress(|seen| progress::show_copied(&bar, seen));
         for base in &self.base {
