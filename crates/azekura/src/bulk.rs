@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::key::{AsKey, Key};
 use crate::table::Table;
+use crate::transaction::Next;
 use crate::value::{AsValue, Value};
 
 impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
@@ -64,10 +65,10 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
     ) -> Result<u64, Error> {
         let mut rows = rows.into_iter();
         self.tx.bulk_load(&self.tree, &mut |key_bytes, value_bytes| {
-            let Some((key, value)) = rows.next().transpose()? else { return Ok(false) };
+            let Some((key, value)) = rows.next().transpose()? else { return Ok(Next::End) };
             key.encode_key(key_bytes);
             self.encoded(value.encode_value(value_bytes))?;
-            Ok(true)
+            Ok(Next::Row)
         })
     }
 

@@ -11,6 +11,8 @@ mod history;
 mod incremental;
 #[path = "backup/kills.rs"]
 mod kills;
+#[path = "backup/pieces.rs"]
+mod pieces;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;

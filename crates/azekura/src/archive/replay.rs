@@ -27,6 +27,7 @@ use super::format::{LogReader, file_names};
 use super::{CommitTime, bad_record, is_large_value};
 use crate::catalog::{self, CATALOG};
 use crate::timeline::Position;
+use crate::transaction::Next;
 use crate::{Database, Durability, Error, TableDefinition, TableInfo, Transaction};
 
 /// Size of the changes, in bytes, after which the transaction in the restored store commits.
@@ -390,7 +391,7 @@ impl Apply<'_> {
                     }
                 } else {
                     let info = TableInfo { name: name.clone(), types: (*entry.types).clone() };
-                    tx.create_and_load(&info, &mut |_, _| Ok(false))?;
+                    tx.create_and_load(&info, &mut |_, _| Ok(Next::End))?;
                 }
                 self.tables.insert(entry.tree.id, name);
                 // Later changes of a table of this name belong to another tree, so the present changes are

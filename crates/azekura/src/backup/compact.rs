@@ -15,6 +15,7 @@ use crate::control::CONTROL_NAME;
 use crate::encryption::{EncryptionKey, KeySource};
 use crate::interrupt::check_interrupt;
 use crate::restart::WAL_DIR;
+use crate::transaction::Next;
 use crate::{Builder, Database, Durability, Error, Snapshot};
 
 /// Contents and sizes of a [compacted](Database::compact_into) store.
@@ -195,32 +196,39 @@ impl<'a> Compaction<'a> {
         for (table, tree) in snapshot.tables_and_trees()? {
             let mut leaves = snapshot.leaves(&table.name, tree)?;
             seen.table.clone_from(&table.name);
-            let (mut next, mut shown) = (0, seen.bytes);
+            let (mut next, mut shown, mut has_more) = (0, seen.bytes, false);
             let tx = new.begin()?;
             tx.set_durability(Durability::Relaxed); // all tables become durable at the end (RESTORE-1)
             tx.create_and_load(&table, &mut |key, value| {
-                let row_bytes = loop {
+                let copied = loop {
+                    if has_more {
+                        break leaves.copy_part(value)?;
+                    }
                     while next == leaves.len() {
                         next = 0;
                         if leaves.advance()?.is_none() {
-                            return Ok(false);
+                            return Ok(Next::End);
                         }
                         check_interrupt(db.shared().options.interrupt)?;
                     }
-                    let (k, v) = leaves.row(next)?;
+                    let i = next;
                     next += 1;
-                    if self.filter.as_mut().is_none_or(|keep| keep(&table.name, k, v)) {
-                        key.extend_from_slice(k);
-                        value.extend_from_slice(v);
-                        break k.len() + v.len();
+                    if let Some(keep) = &mut self.filter {
+                        let (key, value) = leaves.row(i)?;
+                        if !keep(&table.name, key, &value.bytes()?) {
+                            continue;
+                        }
                     }
+                    break leaves.copy_row(i, key, value)?;
                 };
-                (seen.rows, seen.bytes) = (seen.rows + 1, seen.bytes + row_bytes as u64);
+                has_more = copied == Next::Part;
+                seen.rows += u64::from(!has_more);
+                seen.bytes += (key.len() + value.len()) as u64;
                 if seen.bytes - shown >= BLOCK_BYTES as u64 {
                     shown = seen.bytes;
                     self.progress.iter_mut().for_each(|progress| progress(&seen));
                 }
-                Ok(true)
+                Ok(copied)
             })?;
             tx.commit()?;
             seen.tables += 1;

@@ -10,8 +10,13 @@
 //! Both checksums of a block cover the backup id, and the sequence numbers have no gap. So a block of another
 //! backup, a lost block and a repeated one are detected. The last block has kind *end*, and no bytes may
 //! follow it. The backup of an encrypted store has version 5. Its first block has kind *key* and the key
-//! record; the payloads of all others are encrypted, with the cipher's trailer at their end. The headers of
-//! versions 2 and 3 (encrypted) lack the end; otherwise these versions are the same as 4 and 5.
+//! record; the payloads of all others are encrypted, with the cipher's trailer at their end.
+//!
+//! A block of rows may end inside the value of its last row, of which the row has the whole length. The
+//! following blocks of kind *piece* have the rest of the value, and no other row.
+//!
+//! The headers of versions 2 and 3 (encrypted) lack the end, and each value is in one block. Otherwise these
+//! versions are the same as 4 and 5.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -93,6 +98,8 @@ pub(crate) enum Block {
     Table(TableInfo, TreeId),
     /// Rows of the table, each as length-prefixed key and value.
     Rows(Vec<u8>),
+    /// The next bytes of the value of the last row.
+    Piece(Vec<u8>),
     /// The rows of the base in this range.
     Kept(Kept),
     /// End of a table: the number of its rows, and CRC-32C of their encodings.
@@ -109,6 +116,7 @@ impl Block {
             Self::TableEnd { .. } => 3,
             Self::End { .. } => 4,
             Self::Kept(_) => 5,
+            Self::Piece(_) => 7,
         }
     }
 
@@ -122,7 +130,7 @@ impl Block {
                 put_u64(&mut out, u64::from(types.codec));
                 put_u64(&mut out, u64::from(tree.0));
             }
-            Self::Rows(rows) => out.extend_from_slice(rows),
+            Self::Rows(bytes) | Self::Piece(bytes) => out.extend_from_slice(bytes),
             Self::Kept(Kept { from, to }) => {
                 put_bytes(&mut out, from);
                 put_u64(&mut out, u64::from(to.is_some()));
@@ -141,8 +149,10 @@ impl Block {
     }
 
     fn decode(kind: u32, payload: Vec<u8>) -> Option<Self> {
-        if kind == 2 {
-            return Some(Self::Rows(payload));
+        match kind {
+            2 => return Some(Self::Rows(payload)),
+            7 => return Some(Self::Piece(payload)),
+            _ => {}
         }
         let input = &mut &payload[..];
         let block = match kind {
@@ -227,9 +237,9 @@ impl<W: Write> Writer<W> {
     /// Writes one block.
     pub(crate) fn block(&mut self, block: &Block) -> Result<(), Error> {
         if self.cipher.is_none()
-            && let Block::Rows(rows) = block
+            && let Block::Rows(bytes) | Block::Piece(bytes) = block
         {
-            return self.raw_block(block.kind(), rows); // without a copy: a row may be large
+            return self.raw_block(block.kind(), bytes); // without a copy
         }
         let mut payload = block.payload();
         if let Some(cipher) = &self.cipher {

@@ -34,13 +34,14 @@ mod unfinished;
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{BufWriter, Read, Write};
+use std::ops::ControlFlow::Continue;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use azekura_base::checksum::crc32c_append;
 use azekura_base::sync::random;
-use azekura_base::varint::put_bytes;
+use azekura_base::varint::{put_bytes, put_u64};
 use azekura_base::{DurableLog, Lsn, TreeId};
 use azekura_io::{Fs, OpenOptions, OsFs, create_dir_all_durable, file_exists};
 
@@ -55,6 +56,8 @@ pub(crate) use self::unfinished::{RESTORING_NAME, refuse_unfinished};
 use crate::database::Shared;
 use crate::encryption::KeySource;
 use crate::location::{refuse_empty, refuse_inside_store};
+use crate::transaction::Next;
+use crate::value_ref::ValueRef;
 use crate::{CommitTime, Database, Error, Snapshot, TableInfo};
 
 /// Name of the backup's file in its directory.
@@ -450,13 +453,18 @@ impl<W: Write> Copy<'_, W> {
             for i in 0..leaves.len() {
                 let (key, value) = leaves.row(i)?;
                 let at = block.len();
-                put_row(&mut block, key, value);
+                put_bytes(&mut block, key);
+                put_u64(&mut block, value.len());
+                block.extend_from_slice(value.as_slice().unwrap_or_default());
                 digest = crc32c_append(digest, &block[at..]);
-                count += 1;
-                self.seen.rows += 1;
+                if value.as_slice().is_none() {
+                    self.large(&value, &mut block, &mut digest)?;
+                }
                 if block.len() >= BLOCK_BYTES {
                     self.flush(&mut block)?;
                 }
+                count += 1;
+                self.seen.rows += 1;
             }
         }
         self.flush(&mut block)?;
@@ -465,6 +473,27 @@ impl<W: Write> Copy<'_, W> {
         }
         self.block(&Block::TableEnd { rows: count, digest })?;
         self.seen.tables += 1;
+        Ok(())
+    }
+
+    /// Writes a large value. `block` has the beginning of its row, and is empty at the end if the value did
+    /// not fit into it.
+    fn large(&mut self, value: &ValueRef<'_>, block: &mut Vec<u8>, digest: &mut u32) -> Result<(), Error> {
+        let mut is_cut = false;
+        value.for_each_piece(|piece| {
+            *digest = crc32c_append(*digest, piece);
+            block.extend_from_slice(piece);
+            match block.len() >= BLOCK_BYTES {
+                true if is_cut => self.block(&Block::Piece(std::mem::take(block)))?,
+                true => self.flush(block)?,
+                false => return Ok(Continue(())),
+            }
+            is_cut = true;
+            Ok(Continue(()))
+        })?;
+        if is_cut && !block.is_empty() {
+            self.block(&Block::Piece(std::mem::take(block)))?;
+        }
         Ok(())
     }
 
@@ -483,12 +512,6 @@ impl<W: Write> Copy<'_, W> {
     }
 }
 
-/// Appends a row in the format of blocks; the table's digest covers these bytes.
-fn put_row(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
-    put_bytes(out, key);
-    put_bytes(out, value);
-}
-
 /// Reads a whole backup and checks it.
 fn verify(
     input: impl Read,
@@ -501,8 +524,12 @@ fn verify(
     let (mut key, mut value) = (Vec::new(), Vec::new());
     while let Some(table) = rows.next_table()? {
         seen.table = table.name;
-        while rows.next_row(&mut key, &mut value)? {
-            seen.rows += 1;
+        loop {
+            match rows.next_row(&mut key, &mut value)? {
+                Next::Row => seen.rows += 1,
+                Next::Part => {}
+                Next::End => break,
+            }
             report(&mut seen, rows.bytes(), progress);
             key.clear();
             value.clear();

@@ -20,6 +20,7 @@ use crate::archive::{self, Replay};
 use crate::encryption::KeySource;
 use crate::interrupt::check_interrupt;
 use crate::location::refuse_empty;
+use crate::transaction::Next;
 use crate::{Builder, CommitTime, Database, Durability, Error, TableDefinition, TableInfo};
 
 /// Contents of a restored store.
@@ -227,10 +228,10 @@ impl<'a> Restore<'a> {
         let page_size = self.page_size.unwrap_or(header.page_size as usize);
         let mut builder = self.builder.take().unwrap_or_default().page_size(page_size).create(true);
         (builder.archive, builder.transaction_timeout) = (None, None);
-        builder.encryption_key.iter_mut().for_each(|source| source.set_new_id_if_empty(rows.key_id()));
         if self.archive.is_none() {
             builder = builder.with_cache_of_copy(); // a replay of an archive writes rows in any order
         }
+        builder.encryption_key.iter_mut().for_each(|source| source.set_new_id_if_empty(rows.key_id()));
         builder.validate()?; // before any file is created
         builder.check_cache(page_size)?;
         let fs = builder.mode_fs();
@@ -365,12 +366,12 @@ fn load(db: &Database, rows: &mut Rows<'_>, progress: &mut Callback<'_>) -> Resu
         let tx = db.begin()?;
         tx.set_durability(Durability::Relaxed); // all tables become durable at the end (RESTORE-1)
         tx.create_and_load(&table, &mut |key, value| {
-            let is_row = rows.next_row(key, value)?;
-            seen.rows += u64::from(is_row);
+            let next = rows.next_row(key, value)?;
+            seen.rows += u64::from(next == Next::Row);
             if report(&mut seen, rows.bytes(), progress) {
                 check_interrupt(db.shared().options.interrupt)?;
             }
-            Ok(is_row)
+            Ok(next)
         })?;
         tx.commit()?;
         let (count, digest) = rows.table_sum();

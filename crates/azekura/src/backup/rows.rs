@@ -15,11 +15,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use azekura_base::checksum::crc32c_append;
-use azekura_base::varint::{put_bytes, put_u64, take_bytes};
+use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u64};
 use azekura_base::{Cipher, TreeId};
 
 use super::format::{BLOCK_BYTES, Block, Header, Kept, Reader};
 use crate::encryption::KeySource;
+use crate::transaction::Next;
 use crate::{Error, TableInfo};
 
 /// A part of a backup with the rows of its base. The order is: for each table its begin, its rows and its
@@ -65,9 +66,14 @@ struct Level<'r> {
     waiting: Option<Waiting>,
     /// The current event, until the next newer level has taken it.
     event: Option<Event>,
-    /// The present row.
+    /// The present row, with the first bytes of its value.
     key: Vec<u8>,
     value: Vec<u8>,
+    value_len: u64,
+    /// Number of bytes of the value of the last row that are in the following blocks.
+    bytes_left: u64,
+    /// `true` if the present row is one of the base, which has the rest of its value.
+    is_of_base: bool,
     last_key: Option<Vec<u8>>,
     /// The present table and its tree in the source store; after its end, the last table.
     table: Option<(TableInfo, TreeId)>,
@@ -88,6 +94,9 @@ impl<'r> Level<'r> {
             event: None,
             key: Vec::new(),
             value: Vec::new(),
+            value_len: 0,
+            bytes_left: 0,
+            is_of_base: false,
             last_key: None,
             table: None,
             is_in_table: false,
@@ -145,6 +154,7 @@ impl<'r> Level<'r> {
                     if is_kept {
                         swap(&mut self.key, &mut base.key);
                         swap(&mut self.value, &mut base.value);
+                        (self.value_len, self.is_of_base) = (base.value_len, true);
                         return self.pass(Event::Row);
                     }
                     return Ok(false);
@@ -179,6 +189,7 @@ impl<'r> Level<'r> {
 
     /// Reads a row and returns `true`, or reads a block.
     fn read(&mut self, base: Option<&Self>) -> Result<bool, Error> {
+        while self.piece(&mut Vec::new())? {} // of a row of which the caller did not read the whole value
         if self.at < self.block.len() {
             return self.take_own().map(|()| true);
         }
@@ -212,6 +223,7 @@ impl<'r> Level<'r> {
                 self.value = Vec::new(); // may have the size of a large value
                 self.waiting = Some(Waiting::Event(Event::TableEnd));
             }
+            Block::Piece(_) => return Err(self.corrupt("a piece of a value belongs to no row")),
             _ => return Err(self.corrupt("the row count or digest of a table differs from its end block")),
         }
         Ok(())
@@ -244,11 +256,14 @@ impl<'r> Level<'r> {
     fn take_own(&mut self) -> Result<(), Error> {
         let input = &mut &self.block[self.at..];
         let before = *input;
-        let row = take_bytes(input).zip(take_bytes(input));
-        let taken = before.len() - input.len();
-        let Some((key, value)) = row else { return Err(self.corrupt("a row cannot be decoded")) };
+        let row = take_bytes(input).zip(take_u64(input));
+        let Some((key, value_len)) = row else { return Err(self.corrupt("a row cannot be decoded")) };
+        let value = &input[..usize::try_from(value_len).unwrap_or(usize::MAX).min(input.len())];
+        let taken = before.len() - input.len() + value.len();
         self.key.clear();
         self.key.extend_from_slice(key);
+        (self.value_len, self.is_of_base) = (value_len, false);
+        self.bytes_left = value_len - value.len() as u64;
         self.own.add(&[&before[..taken]]);
         let (len, is_last) = (value.len(), taken == before.len());
         if is_last && len >= BLOCK_BYTES {
@@ -263,6 +278,23 @@ impl<'r> Level<'r> {
         }
         Ok(())
     }
+
+    /// Replaces `out` by the next bytes of the value of the last row of this file; returns `false` after the
+    /// last ones.
+    fn piece(&mut self, out: &mut Vec<u8>) -> Result<bool, Error> {
+        if self.bytes_left == 0 {
+            return Ok(false);
+        }
+        match self.reader.block()? {
+            Block::Piece(bytes) if !bytes.is_empty() && bytes.len() as u64 <= self.bytes_left => {
+                self.bytes_left -= bytes.len() as u64;
+                self.own.digest = crc32c_append(self.own.digest, &bytes);
+                *out = bytes;
+                Ok(true)
+            }
+            _ => Err(self.corrupt("the rest of a large value is missing")),
+        }
+    }
 }
 
 /// The rows of a backup, table by table.
@@ -276,6 +308,8 @@ pub(crate) struct Rows<'r> {
     pub(crate) tables: u64,
     /// Number of rows of all tables, with the rows of the bases.
     pub(crate) rows: u64,
+    /// Number of bytes of the value of the present row that were not passed on.
+    bytes_left: u64,
 }
 
 impl<'r> Rows<'r> {
@@ -283,7 +317,7 @@ impl<'r> Rows<'r> {
     pub(crate) fn open(input: impl Read + 'r, path: &Path, key: Option<&KeySource>) -> Result<Self, Error> {
         let reader = Reader::open(Box::new(input) as Box<dyn Read + 'r>, path, key)?;
         let levels = vec![Level::new(reader)];
-        Ok(Self { levels, all: Sum::default(), tree: TreeId(0), tables: 0, rows: 0 })
+        Ok(Self { levels, all: Sum::default(), tree: TreeId(0), tables: 0, rows: 0, bytes_left: 0 })
     }
 
     /// Adds the base of the oldest backup so far, from which the rows of its kept ranges are read.
@@ -326,7 +360,7 @@ impl<'r> Rows<'r> {
         let (mut names, mut key, mut value) = (HashMap::new(), Vec::new(), Vec::new());
         while let Some(table) = self.next_table()? {
             names.insert(self.tree, table.name);
-            while self.next_row(&mut key, &mut value)? {}
+            while self.next_row(&mut key, &mut value)? != Next::End {}
         }
         Ok(names)
     }
@@ -363,30 +397,99 @@ impl<'r> Rows<'r> {
         }
     }
 
-    /// Reads the next row of the table into the two buffers; returns `false` after the last row.
-    pub(crate) fn next_row(&mut self, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool, Error> {
+    /// Reads the next row of the table into the two buffers, or, after [`Next::Part`], the next part of its
+    /// value.
+    pub(crate) fn next_row(&mut self, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<Next, Error> {
+        if self.bytes_left > 0 {
+            let own = self.levels.iter_mut().find(|level| !level.is_of_base);
+            own.map_or(Ok(false), |level| level.piece(value))?;
+            self.all.digest = crc32c_append(self.all.digest, value);
+            return Ok(self.row_or_part(value));
+        }
         let event = self.advance()?;
         let newest = &mut self.levels[0];
         match event {
             Event::Row => {
                 swap(key, &mut newest.key);
                 swap(value, &mut newest.value);
+                self.bytes_left = newest.value_len;
                 let mut head = Vec::with_capacity(key.len() + 20);
                 put_bytes(&mut head, key);
-                put_u64(&mut head, value.len() as u64);
+                put_u64(&mut head, newest.value_len);
                 self.all.add(&[&head[..], &value[..]]);
-                Ok(true)
+                Ok(self.row_or_part(value))
             }
             Event::TableEnd => {
                 self.rows += self.all.rows;
-                Ok(false)
+                Ok(Next::End)
             }
             Event::Table | Event::End => Err(newest.corrupt("the end block of a table is missing")),
         }
     }
 
+    /// Counts a part of a value; returns whether it is the last one.
+    fn row_or_part(&mut self, part: &[u8]) -> Next {
+        self.bytes_left -= part.len() as u64;
+        if self.bytes_left > 0 { Next::Part } else { Next::Row }
+    }
+
     /// Returns the row count and the digest of the table that was read last, with the rows of the bases.
     pub(crate) const fn table_sum(&self) -> (u64, u32) {
         (self.all.rows, self.all.digest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::format::Writer;
+    use super::*;
+    use crate::catalog::TableTypes;
+
+    /// Reads a backup of one table with these blocks, and returns its value, or the reason of the error.
+    fn read(blocks: Vec<Block>) -> Result<Vec<u8>, String> {
+        let header = Header { page_size: 4096, id: 1, ..Header::default() };
+        let mut writer = Writer::begin(Vec::new(), Path::new("b"), header, None).unwrap();
+        let table = TableInfo { name: "t".into(), types: TableTypes::of::<[u8], [u8]>() };
+        let end = Block::End { tables: 1, rows: 1 };
+        for block in std::iter::once(Block::Table(table, TreeId(20))).chain(blocks).chain([end]) {
+            writer.block(&block).unwrap();
+        }
+        let bytes = writer.finish().unwrap();
+        let read = || {
+            let mut rows = Rows::open(&bytes[..], Path::new("b"), None)?;
+            let (mut key, mut whole, mut part) = (Vec::new(), Vec::new(), Vec::new());
+            while rows.next_table()?.is_some() {
+                while rows.next_row(&mut key, &mut part)? != Next::End {
+                    whole.append(&mut part);
+                }
+            }
+            Ok::<_, Error>(whole)
+        };
+        read().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_value_is_exactly_as_long_as_its_row_says() {
+        let mut whole = Vec::new();
+        put_bytes(&mut whole, b"k");
+        put_bytes(&mut whole, b"abcdefghij");
+        let piece = |bytes: &[u8]| Block::Piece(bytes.to_vec());
+        let end = || Block::TableEnd { rows: 1, digest: crc32c_append(0, &whole) };
+        let cut = || Block::Rows(whole[..whole.len() - 6].to_vec());
+        assert_eq!(read(vec![Block::Rows(whole.clone()), end()]), Ok(b"abcdefghij".to_vec()));
+        assert_eq!(read(vec![cut(), piece(b"efg"), piece(b"hij"), end()]), Ok(b"abcdefghij".to_vec()));
+        let wrong = [
+            vec![cut(), end()],
+            vec![cut(), piece(b"efg"), end()],
+            vec![cut(), piece(b"efghijk"), end()],
+            vec![cut(), piece(b""), piece(b"efghij"), end()],
+            vec![cut(), Block::Rows(b"efghij".to_vec()), end()],
+        ];
+        for blocks in wrong {
+            let shown = format!("{blocks:?}");
+            assert!(read(blocks).unwrap_err().contains("the rest of a large value is missing"), "{shown}");
+        }
+        let error = read(vec![Block::Rows(whole.clone()), piece(b"k"), end()]).unwrap_err();
+        assert!(error.contains("a piece of a value belongs to no row"), "{error}");
     }
 }

@@ -3,11 +3,16 @@
 use std::ops::Bound::Unbounded;
 
 use azekura_base::{Lsn, TreeId};
-use azekura_btree::{LeafBatch, Scan, Tree};
+use azekura_btree::{ChainReader, LeafBatch, Scan, Tree};
 
 use super::Snapshot;
 use crate::Error;
 use crate::catalog::CATALOG;
+use crate::transaction::Next;
+use crate::value_ref::ValueRef;
+
+/// Number of bytes of a large value that are copied at once.
+const PART_BYTES: usize = 256 << 10;
 
 /// The rows of one table of a snapshot, leaf by leaf.
 #[derive(Debug)]
@@ -15,13 +20,22 @@ pub(crate) struct Leaves<'s> {
     snapshot: &'s Snapshot,
     scan: Option<Scan>,
     rows: LeafBatch,
-    large: Vec<u8>,
+    /// The large value that is being copied.
+    large: Option<Large<'s>>,
+}
+
+/// The rest of a large value.
+#[derive(Debug)]
+struct Large<'s> {
+    pages: ChainReader<'s>,
+    /// Number of bytes that were not copied yet.
+    bytes_left: u64,
 }
 
 impl<'s> Leaves<'s> {
     pub(super) fn new(snapshot: &'s Snapshot, tree: Option<Tree>) -> Self {
         let scan = tree.map(|tree| Scan::new(tree, Unbounded, Unbounded));
-        Self { snapshot, scan, rows: LeafBatch::new(), large: Vec::new() }
+        Self { snapshot, scan, rows: LeafBatch::new(), large: None }
     }
 
     /// Returns the key at which the next leaf begins; `None` at the end of the table.
@@ -50,13 +64,47 @@ impl<'s> Leaves<'s> {
         self.rows.len()
     }
 
-    /// Returns key and value of row `i` of the leaf that was read last; reads the pages of a large value.
-    pub(crate) fn row(&mut self, i: usize) -> Result<(&[u8], &[u8]), Error> {
-        self.large.clear();
-        let read = self.rows.read_value(&self.snapshot.db().env, i, &mut self.large);
+    /// Returns key and value of row `i` of the leaf that was read last.
+    pub(crate) fn row(&self, i: usize) -> Result<(&[u8], ValueRef<'_>), Error> {
+        let (key, cell) = self.rows.row(i);
+        ValueRef::check(cell)?;
+        Ok((key, ValueRef::seen(cell, self.snapshot)))
+    }
+
+    /// Appends key and value of row `i` to two buffers; of a large value, the first part. After
+    /// [`Next::Part`], [`copy_part`](Self::copy_part) has the next part.
+    pub(crate) fn copy_row(
+        &mut self,
+        i: usize,
+        key: &mut Vec<u8>,
+        value: &mut Vec<u8>,
+    ) -> Result<Next, Error> {
+        let (bytes, found) = self.row(i)?;
+        key.extend_from_slice(bytes);
+        let Some(reference) = found.large() else {
+            value.extend_from_slice(&found.bytes()?);
+            return Ok(Next::Row);
+        };
+        let pages = ChainReader::new(&self.snapshot.db().env, reference);
+        let pages = pages.map_err(|error| self.snapshot.failed(error))?;
+        self.large = Some(Large { pages, bytes_left: reference.len });
+        self.copy_part(value)
+    }
+
+    /// Appends the next part of a large value to `out`.
+    pub(crate) fn copy_part(&mut self, out: &mut Vec<u8>) -> Result<Next, Error> {
+        let Some(large) = &mut self.large else { return Ok(Next::Row) };
+        let begin = out.len();
+        let read = loop {
+            match large.pages.next_page(out) {
+                Ok(true) if out.len() - begin < PART_BYTES => {}
+                done => break done,
+            }
+        };
         self.snapshot.checked(())?;
         read.map_err(|error| self.snapshot.failed(error))?;
-        Ok((self.rows.key(i), &self.large))
+        large.bytes_left = large.bytes_left.saturating_sub((out.len() - begin) as u64);
+        Ok(if large.bytes_left > 0 { Next::Part } else { Next::Row })
     }
 }
 

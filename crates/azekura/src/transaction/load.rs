@@ -1,7 +1,9 @@
 //! Bulk loads: fill an empty table in key order, with pages that are not logged (`azekura_btree::Loader`).
 
 use azekura_base::{DurableLog, Lsn};
-use azekura_btree::{LoadOptions, LoadedPages, Loader, NoLocks, Tree, TreeError, UndoOp, WriteCtx};
+use azekura_btree::{
+    ChainWriter, LoadOptions, LoadedPages, Loader, NoLocks, OverflowRef, Tree, TreeError, UndoOp, WriteCtx,
+};
 use azekura_lock::TableMode;
 
 use super::state::LoadMark;
@@ -9,9 +11,20 @@ use super::{OpenTree, Transaction, WriteKind};
 use crate::database::Shared;
 use crate::{Error, RowSorter, SortedRows};
 
-/// A function that writes the encoded key and value of the next row into two empty buffers. Returns `false`
-/// after the last row.
-type NextRow<'a> = &'a mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool, Error>;
+/// A function that writes the encoded key and value of the next row into two empty buffers. After
+/// [`Next::Part`] the next call writes the next part of the row's value, and leaves the key empty.
+pub(crate) type NextRow<'a> = &'a mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<Next, Error>;
+
+/// Result of a call for a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// A whole row, or the last part of its value.
+    Row,
+    /// A row or a further part of its value, which the next call continues.
+    Part,
+    /// No row is left.
+    End,
+}
 
 /// Largest number of checkpoints for one load. More than one is needed only if other transactions change
 /// pages of an old log record meanwhile.
@@ -48,9 +61,9 @@ impl Transaction {
     ) -> Result<u64, Error> {
         if is_empty {
             return self.bulk_load(open, &mut |key, value| {
-                let Some(row) = rows.next().transpose()? else { return Ok(false) };
+                let Some(row) = rows.next().transpose()? else { return Ok(Next::End) };
                 (*key, *value) = row;
-                Ok(true)
+                Ok(Next::Row)
             });
         }
         let mut written = 0;
@@ -66,7 +79,7 @@ impl Transaction {
         let there = self.resolve(open, TableMode::X)?;
         let mut first = Row::default();
         let writes = self.write_count();
-        let has_rows = first.read(next)?;
+        let has_rows = first.read(next)? != Next::End;
         if self.write_count() != writes {
             return Err(changed_by_rows(open));
         }
@@ -122,11 +135,12 @@ impl Transaction {
             if last.as_ref().is_some_and(|last| row.key <= *last) {
                 return Err(load.explain(TreeError::NotAscending { key: row.key }));
             }
+            row.complete(usize::MAX, next)?;
             self.write_to(tree, &row.key, &row.value, WriteKind::Put)?;
             load.rows += 1;
             let writes = self.write_count();
             last.get_or_insert_default().clone_from(&row.key);
-            let is_row = row.read(next)?;
+            let is_row = row.read(next)? != Next::End;
             if self.write_count() != writes {
                 return Err(changed_by_rows(open));
             }
@@ -202,14 +216,29 @@ impl Drop for LoadScope<'_> {
 #[derive(Default)]
 struct Row {
     key: Vec<u8>,
+    /// The value, or the part of it that is in memory.
     value: Vec<u8>,
+    /// `true` if the value has further parts.
+    has_more: bool,
 }
 
 impl Row {
-    fn read(&mut self, next: NextRow<'_>) -> Result<bool, Error> {
+    fn read(&mut self, next: NextRow<'_>) -> Result<Next, Error> {
         self.key.clear();
         self.value.clear();
-        next(&mut self.key, &mut self.value)
+        let found = next(&mut self.key, &mut self.value)?;
+        self.has_more = found == Next::Part;
+        Ok(found)
+    }
+
+    /// Reads parts of the value until `bytes` bytes are in memory, or the value is complete.
+    fn complete(&mut self, bytes: usize, next: NextRow<'_>) -> Result<(), Error> {
+        let (mut key, mut part) = (Vec::new(), Vec::new());
+        while self.has_more && self.value.len() < bytes {
+            self.has_more = next(&mut key, &mut part)? == Next::Part;
+            self.value.append(&mut part);
+        }
+        Ok(())
     }
 }
 
@@ -234,12 +263,17 @@ impl Load<'_> {
         })?;
         let Some(mut row) = first else { return Ok(()) };
         loop {
+            let chain = if row.has_more { self.write_parts(&mut row, next)? } else { None };
             self.step(|ctx, load| {
-                let pushed = loader.push(ctx, &row.key, &row.value, &mut |lsn| load.past.is_past(lsn));
+                let is_past = &mut |lsn| load.past.is_past(lsn);
+                let pushed = match chain {
+                    Some(chain) => loader.push_chain(ctx, &row.key, chain, is_past),
+                    None => loader.push(ctx, &row.key, &row.value, is_past),
+                };
                 pushed.map_err(|error| load.explain_row(error, &row.key))
             })?;
             self.rows += 1;
-            if !row.read(next)? {
+            if row.read(next)? == Next::End {
                 break;
             }
         }
@@ -248,6 +282,28 @@ impl Load<'_> {
             done.map_err(|error| load.explain(error))
         })?;
         self.switch(pages)
+    }
+
+    /// Writes a large value whose parts are not all in memory. Returns `None` if the rest of the value is
+    /// short, and is in memory now.
+    fn write_parts(&mut self, row: &mut Row, next: NextRow<'_>) -> Result<Option<OverflowRef>, Error> {
+        let env = &self.tx.db.env;
+        let piece_bytes = ChainWriter::piece_bytes(env.page_size());
+        row.complete(piece_bytes, next)?;
+        if !row.has_more && row.value.len() <= piece_bytes {
+            return Ok(None);
+        }
+        let mut chain = ChainWriter::new();
+        while row.has_more || !row.value.is_empty() {
+            row.complete(piece_bytes, next)?;
+            let piece = row.value.len().min(piece_bytes);
+            self.step(|ctx, load| {
+                let appended = chain.append(env, ctx, &row.value[..piece]);
+                appended.map_err(|error| load.explain_row(error, &row.key))
+            })?;
+            row.value.drain(..piece);
+        }
+        Ok(Some(chain.finish()))
     }
 
     fn switch(&mut self, pages: LoadedPages) -> Result<(), Error> {

@@ -45,6 +45,7 @@ use crate::table::{Table, TableDefinition};
 use crate::ticket::CommitTicket;
 use crate::value::Value;
 
+pub(crate) use load::{Next, NextRow};
 pub(crate) use parked::Parked;
 pub(crate) use rows::check_row;
 pub(crate) use state::{OpenTree, State, StatePool, TypesOf};

@@ -6,7 +6,7 @@ use azekura_btree::{Env, Tree, TreeError, UndoOp, WriteCtx};
 use azekura_lock::TableMode;
 
 use super::state::{OpenTree, State, TableSlot, TypesOf};
-use super::{Transaction, WriteKind};
+use super::{NextRow, Transaction, WriteKind};
 use crate::Error;
 use crate::catalog::{self, CATALOG, Entry, TableInfo, TableTypes};
 use crate::locking::OperationLocks;
@@ -148,11 +148,7 @@ impl Transaction {
     }
 
     /// Creates a table with types that this program need not have, and bulk-loads it.
-    pub(crate) fn create_and_load(
-        &self,
-        table: &TableInfo,
-        next: &mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool, Error>,
-    ) -> Result<u64, Error> {
+    pub(crate) fn create_and_load(&self, table: &TableInfo, next: NextRow<'_>) -> Result<u64, Error> {
         let open = self.open_tree(&table.name, None)?;
         self.resolve_or_create_as(&open, || table.types.clone())?;
         self.bulk_load(&open, next)

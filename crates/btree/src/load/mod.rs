@@ -40,7 +40,7 @@ use crate::env::Env;
 use crate::error::TreeError;
 use crate::locks::NoLocks;
 use crate::node::{Cell, FLAG_OVERFLOW, Scratch, max_inline_value};
-use crate::overflow;
+use crate::overflow::{self, OverflowRef};
 use crate::scan::{LeafBatch, Scan};
 use crate::space::find_pages;
 use crate::tree::{Tree, WriteCtx};
@@ -157,11 +157,38 @@ impl<'e> Loader<'e> {
         check_sizes(self.env, key, value)?;
         self.check_order(key)?;
         if value.len() <= max_inline_value(self.env.page_size(), key.len()) {
-            self.push_at(0, key, Cell::inline(value))?;
-        } else {
-            let reference = overflow::write(self.env, ctx.writer(), ctx.undo, value)?.encode();
-            self.push_at(0, key, Cell { flags: FLAG_OVERFLOW, value: &reference })?;
+            return self.push_cell(ctx, key, Cell::inline(value), is_past);
         }
+        let reference = overflow::write(self.env, ctx.writer(), ctx.undo, value)?.encode();
+        self.push_cell(ctx, key, Cell { flags: FLAG_OVERFLOW, value: &reference }, is_past)
+    }
+
+    /// Adds the next record as [`push`](Self::push) does, with a large value that was written by a
+    /// [`ChainWriter`](crate::ChainWriter) in the same transaction.
+    ///
+    /// # Errors
+    ///
+    /// As for [`push`](Self::push).
+    pub fn push_chain(
+        &mut self,
+        ctx: &mut WriteCtx<'_>,
+        key: &[u8],
+        chain: OverflowRef,
+        is_past: IsPast<'_>,
+    ) -> Result<(), TreeError> {
+        check_sizes(self.env, key, &[])?;
+        self.check_order(key)?;
+        self.push_cell(ctx, key, Cell { flags: FLAG_OVERFLOW, value: &chain.encode() }, is_past)
+    }
+
+    fn push_cell(
+        &mut self,
+        ctx: &mut WriteCtx<'_>,
+        key: &[u8],
+        cell: Cell<'_>,
+        is_past: IsPast<'_>,
+    ) -> Result<(), TreeError> {
+        self.push_at(0, key, cell)?;
         if self.waiting.len() >= self.run_pages { self.place_waiting(ctx, is_past) } else { Ok(()) }
     }
 
