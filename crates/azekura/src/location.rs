@@ -1,9 +1,9 @@
 //! Paths of directories, as callers give them.
 
-use std::io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
+use std::io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory, NotFound};
 use std::path::{Path, PathBuf};
 
-use azekura_io::{Fs, file_exists};
+use azekura_io::{Fs, create_dir_all_durable, file_exists};
 
 use crate::Error;
 use crate::backup::RESTORING_NAME;
@@ -43,6 +43,18 @@ pub(crate) fn refuse_inside_store(fs: &dyn Fs, path: &Path, what: &str) -> Resul
         break; // the canonical path has all further ancestors
     }
     Ok(())
+}
+
+/// Creates a directory and its missing ancestors, and makes them durable. `what` names its content.
+pub(crate) fn create_directory(fs: &dyn Fs, path: &Path, what: &str) -> Result<(), Error> {
+    create_dir_all_durable(fs, path).map_err(|error| match error.kind() {
+        AlreadyExists | NotADirectory => Error::Invalid(format!(
+            "{} is a file, or its path has a file in place of a directory; name a new directory for the \
+             {what}",
+            path.display()
+        )),
+        _ => Error::io("create", path, error),
+    })
 }
 
 /// Returns an error for an empty path, such as that of an unset variable: the files of the directory would be

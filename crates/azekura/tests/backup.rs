@@ -235,6 +235,27 @@ fn a_rate_of_zero_and_a_second_backup_in_a_directory_are_refused() {
 }
 
 #[test]
+fn a_file_in_place_of_a_new_directory_is_refused_by_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (file, backup) = (dir.path().join("file"), dir.path().join("backup"));
+    std::fs::write(&file, "").expect("writes");
+    let db = Database::open(dir.path().join("db")).expect("opens");
+    db.backup().to_directory(&backup).expect("backs up");
+    for taken in [file.clone(), file.join("below")] {
+        let archived = Database::builder().archive(&taken).open(dir.path().join("archived"));
+        for error in [
+            db.backup().to_directory(&taken).expect_err("a file"),
+            db.compact_into(&taken).expect_err("a file"),
+            Restore::new().from_directory(&backup, &taken).expect_err("a file"),
+            archived.expect_err("a file"),
+        ] {
+            let shown = error.to_string();
+            assert!(shown.starts_with(&format!("{} is a file", taken.display())), "{shown}");
+        }
+    }
+}
+
+#[test]
 fn a_backup_to_the_directory_of_a_running_backup_is_refused() {
     let (db, fs) = (sample(), FaultFs::new());
     let backup = || db.backup().file_system(Arc::new(fs.clone()));

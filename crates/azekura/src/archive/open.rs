@@ -8,13 +8,13 @@ use azekura_base::sync::atomic::AtomicU64;
 use azekura_base::sync::time::Instant;
 use azekura_base::sync::{Mutex, RwLock};
 use azekura_base::{Cipher, Lsn};
-use azekura_io::{FileLock, Fs, OpenOptions, create_dir_all_durable, replace_file};
+use azekura_io::{FileLock, Fs, OpenOptions, replace_file};
 
 use super::end::End;
 use super::format::{LogReader, file_names};
 use super::{Archive, ArchiveKey, LogFile, State};
 use crate::Error;
-use crate::location::refuse_inside_store;
+use crate::location::{create_directory, refuse_inside_store};
 use crate::timeline::Timeline;
 
 /// Name of the file in a store that has the path of its archive (ARCHIVE-7).
@@ -97,7 +97,7 @@ impl Archive {
         if is_new {
             refuse_inside_store(&*fs, dir, "archive")?;
         }
-        create_dir_all_durable(&*fs, dir).map_err(|e| Error::io("create", dir, e))?;
+        create_directory(&*fs, dir, "archive")?;
         let lock = lock(&*fs, dir)?;
         let next_lsn = store.before_gap(store.first_lsn);
         let mut state = State { file: None, next_lsn, horizon: 0, position: None };

@@ -43,7 +43,7 @@ use azekura_base::checksum::crc32c_append;
 use azekura_base::sync::random;
 use azekura_base::varint::{put_bytes, put_u64};
 use azekura_base::{DurableLog, Lsn, TreeId};
-use azekura_io::{Fs, OpenOptions, OsFs, create_dir_all_durable, file_exists};
+use azekura_io::{Fs, OpenOptions, OsFs, file_exists};
 
 pub use self::compact::{CompactReport, Compaction};
 use self::format::{BLOCK_BYTES, Block, Header, Kept, Writer};
@@ -55,7 +55,7 @@ use self::source::Source;
 pub(crate) use self::unfinished::{RESTORING_NAME, refuse_unfinished};
 use crate::database::Shared;
 use crate::encryption::KeySource;
-use crate::location::{refuse_empty, refuse_inside_store};
+use crate::location::{create_directory, refuse_empty, refuse_inside_store};
 use crate::transaction::Next;
 use crate::value_ref::ValueRef;
 use crate::{CommitTime, Database, Error, Snapshot, TableInfo};
@@ -257,7 +257,7 @@ impl<'a> Backup<'a> {
             return refuse(is_taken);
         }
         refuse_inside_store(&*fs, path, "backup")?;
-        create_dir_all_durable(&*fs, path).map_err(|e| Error::io("create", path, e))?;
+        create_directory(&*fs, path, "backup")?;
         // Two backups that write the same file would both report success for a damaged backup.
         let held = fs.lock_exclusive(&unfinished).map_err(|e| Error::io("lock", &unfinished, e))?;
         let Some(_lock) = held else {

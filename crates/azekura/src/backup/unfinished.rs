@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use azekura_base::sync::random;
 use azekura_buffer::PageFile;
-use azekura_io::{FileLock, Fs, OpenOptions, create_dir_all_durable, file_exists};
+use azekura_io::{FileLock, Fs, OpenOptions, file_exists};
 use azekura_wal::is_segment;
 
 use crate::control::{CONTROL_NAME, ControlFile, NEW_CONTROL_NAME};
-use crate::location::refuse_inside_store;
+use crate::location::{create_directory, refuse_inside_store};
 use crate::restart::{LOCK_NAME, WAL_DIR};
 use crate::{Builder, Error};
 
@@ -63,7 +63,7 @@ pub(super) struct Begun {
 /// or compaction, from which it removes the files (RESTORE-2).
 pub(super) fn begin(fs: &dyn Fs, to: &Path) -> Result<Begun, Error> {
     refuse_inside_store(fs, to, "new store")?;
-    create_dir_all_durable(fs, to).map_err(|e| Error::io("create", to, e))?;
+    create_directory(fs, to, "new store")?;
     let names = fs.list_dir(to).map_err(|e| Error::io("list", to, e))?;
     let (marker, is_marked) = (to.join(RESTORING_NAME), names.iter().any(|name| name == RESTORING_NAME));
     if let Some(name) = names.first().filter(|_| !is_marked) {
