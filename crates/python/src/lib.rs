@@ -350,9 +350,10 @@ impl Database {
     }
 
     /// Makes a backup in the new directory `to` while other threads continue; returns the number of its rows.
-    /// With `since`, the directory of an earlier backup, the new one has only what has changed. Calls
-    /// `progress` with the number of rows and bytes written so far. An exception of `progress` stops the
-    /// backup.
+    /// Writes at most `rate` bytes per second. By default, the backup pauses while transactions change rows,
+    /// so that they keep about 0.9 of their speed. With `since`, the directory of an earlier backup, the new
+    /// one has only what has changed. Calls `progress` with the number of rows and bytes written so far. An
+    /// exception of `progress` stops the backup.
     #[pyo3(signature = (to, *, rate=None, progress=None, since=None))]
     fn backup(
         &self,
