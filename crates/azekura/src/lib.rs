@@ -47,7 +47,7 @@
 //! | `lifetime` | handles of an open store, and its background threads |
 //! | [`options`](Builder) | settings |
 //! | [`transaction`](Transaction) | locks, undo, commit |
-//! | [`table`](Table), `bulk`, `compound`, [`entry`](Entry) | typed tables |
+//! | [`table`](Table), `bulk`, `compound`, [`entry`](Entry), `prefetch` | typed tables |
 //! | [`range`](Range), `scan` | rows of a range, and the cursor that locks the rows that it reads |
 //! | [`multimap`](MultimapTable) | tables with a set of values for each key |
 //! | [`snapshot`](Snapshot) | reading the store as it was at one moment, without locks |
@@ -106,6 +106,7 @@ mod multimap;
 mod opener;
 mod options;
 mod own_writes;
+mod prefetch;
 mod probe;
 mod queue;
 mod range;

@@ -97,6 +97,22 @@ impl<const N: usize> StripedCounters<N> {
         self.lines[thread_stripe() % self.lines.len()][counter].fetch_add(n, Relaxed);
     }
 
+    /// Returns the number on the calling thread's line, for hints that each line has for itself.
+    #[inline]
+    #[must_use]
+    pub fn own(&self, counter: usize) -> u64 {
+        // Relaxed: as in `add`.
+        self.lines[thread_stripe() % self.lines.len()][counter].load(Relaxed)
+    }
+
+    /// Replaces the number on the calling thread's line.
+    #[inline]
+    #[track_caller]
+    pub fn set_own(&self, counter: usize, n: u64) {
+        // Relaxed: as in `add`. A number of another thread on this line may be lost.
+        self.lines[thread_stripe() % self.lines.len()][counter].store(n, Relaxed);
+    }
+
     /// Returns the sum of a counter over all lines.
     #[must_use]
     pub fn sum(&self, counter: usize) -> u64 {

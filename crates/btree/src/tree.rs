@@ -3,11 +3,11 @@
 use azekura_base::{PageId, TreeId, TxnId};
 use azekura_wal::LogBufferId;
 
-use crate::descent::{Descent, Seek};
+use crate::descent::{Descent, Restart, Seek, walk};
 use crate::env::{Env, Writer};
 use crate::error::TreeError;
 use crate::locks::KeyLocks;
-use crate::node::{Cell, FLAG_OVERFLOW, Position};
+use crate::node::{Cell, FLAG_OVERFLOW, Node, Position};
 use crate::overflow;
 use crate::scan::ValueRef;
 use crate::undo::UndoLog;
@@ -108,6 +108,23 @@ impl Tree {
                 return Ok(found);
             }
             descent.changed()?;
+        }
+    }
+
+    /// Returns the first page on the way to `key` that is not in the pool, usually the leaf. Returns `None`
+    /// if all pages are resident, or if the tree changes meanwhile. Reads no page in, and counts no use of
+    /// the leaf.
+    #[must_use]
+    pub fn absent_page(&self, env: &Env, key: &[u8]) -> Option<PageId> {
+        let seek = Seek::Covering(key);
+        match walk(env.pool(), *self, seek, 1) {
+            Ok(at) => {
+                let node = Node::new(at.page.words());
+                let leaf = (node.level() == Some(1)).then(|| node.child(seek.slot(node)))?;
+                (at.page.is_valid() && !env.pool().is_resident(leaf)).then_some(leaf)
+            }
+            Err(Restart::Absent(page_id, _)) => Some(page_id),
+            Err(_) => None,
         }
     }
 }

@@ -357,6 +357,10 @@ impl PageStore for PageFile {
         }
     }
 
+    fn is_cached(&self, page: PageId) -> bool {
+        self.offset(page).is_some_and(|offset| self.pages.file.is_cached(offset))
+    }
+
     /// Writes the pages as [`PageStore::write_pages`] specifies. Waits while other threads own every slot,
     /// and syncs if no slot can be written otherwise. The first call repairs the file.
     fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {

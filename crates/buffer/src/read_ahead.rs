@@ -23,6 +23,7 @@ use crate::frame::{MAX_PAGE_ID, NO_BUFFER};
 use crate::guard::PageGuard;
 use crate::pool::{BufferPool, Filling, Fixed};
 use crate::stall::sync_point;
+use crate::stats::Counter;
 
 /// Largest number of pages that one call reads in.
 const MAX_PAGES: usize = 128;
@@ -37,6 +38,10 @@ const SHARE: usize = 400;
 
 /// Largest number of pages that a scan announces beyond the pages that it reads in: 2 MiB at 8 KiB per page.
 pub const MOST_ANNOUNCED: usize = 256;
+
+/// Number of prefetches after a miss that may find no page to announce. Further ones do nothing until the
+/// thread's next miss, so that they cost nothing if all pages are in the pool, or in the system's page cache.
+pub(crate) const FRUITLESS_PREFETCHES: u64 = 4;
 
 /// The pages that one scan has announced to the store.
 #[derive(Clone, Debug, Default)]
@@ -137,6 +142,37 @@ impl BufferPool {
         }
         for run in runs {
             self.store.will_read(run[0], (run[run.len() - 1].0 - run[0].0 + 1) as usize);
+        }
+    }
+
+    /// Returns `true` if the calling thread should [prefetch](Self::prefetch): it has read pages in lately.
+    /// Costs one load.
+    #[must_use]
+    pub fn should_prefetch(&self) -> bool {
+        self.counters.own(Counter::PrefetchesLeft) > 0
+    }
+
+    /// Returns `true` if the store has all of the pages in memory, so that an announcement does not help.
+    #[must_use]
+    pub fn are_cached(&self, pages: &[PageId]) -> bool {
+        pages.iter().all(|&page| self.store.is_cached(page))
+    }
+
+    /// Announces absent pages that the calling thread needs soon, in any order. The caller passes none if it
+    /// found only pages that are resident or [cached](Self::are_cached).
+    pub fn prefetch(&self, mut pages: Vec<PageId>) {
+        if pages.is_empty() {
+            let left = self.counters.own(Counter::PrefetchesLeft);
+            self.counters.set_own(Counter::PrefetchesLeft, left.saturating_sub(1));
+        }
+        pages.sort_unstable();
+        pages.dedup();
+        if pages.len() < 2 {
+            return; // A single page is read at once.
+        }
+        // Pages between them are not read, unlike those of a scan: they are not needed.
+        for run in pages.chunk_by(|page, next| page.0 + 1 == next.0) {
+            self.store.will_read(run[0], run.len());
         }
     }
 
@@ -283,6 +319,31 @@ mod tests {
         let next = calls(&[71, 8, 20, MAX_PAGE_ID, 4], &mut announced);
         assert_eq!(next, [Call::WillRead(4, 1), Call::WillRead(20, 1)]);
         assert_eq!(calls(&[20, MAX_PAGE_ID, 4], &mut announced), [], "all are announced");
+    }
+
+    #[test]
+    fn a_prefetch_announces_single_pages_and_ends_after_some_without_an_absent_page() {
+        let store = Arc::new(Noting(MemStore::new(PAGE), Mutex::new(Vec::new())));
+        let options = PoolOptions { page_size: PAGE, capacity_bytes: 100 * PAGE, ..PoolOptions::default() };
+        let pool = BufferPool::new(options, Arc::clone(&store) as _, Arc::new(NoLog)).unwrap();
+        let prefetch = |pages: &[u64]| {
+            pool.prefetch(pages.iter().copied().map(PageId).collect());
+            std::mem::take(&mut *store.1.lock())
+        };
+        assert!(!pool.should_prefetch(), "no page was read in");
+        drop(pool.fix(PageId(1)).unwrap());
+        assert!(pool.should_prefetch() && !pool.are_cached(&[PageId(1)]));
+        let calls = prefetch(&[70, 5, 9, 71, 70, 7]);
+        let call = |first, pages| Call::WillRead(first, pages);
+        assert_eq!(calls, [call(5, 1), call(7, 1), call(9, 1), call(70, 2)]);
+        assert_eq!(prefetch(&[3, 3]), [], "a single page");
+        for _ in 0..FRUITLESS_PREFETCHES {
+            assert!(pool.should_prefetch());
+            assert_eq!(prefetch(&[]), []);
+        }
+        assert!(!pool.should_prefetch());
+        drop(pool.fix(PageId(2)).unwrap());
+        assert!(pool.should_prefetch());
     }
 
     #[test]

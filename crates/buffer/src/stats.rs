@@ -18,16 +18,29 @@ pub(crate) enum Counter {
     WaitsForFrames,
     /// Number of dirty frames. It decreases too: -1 is added as the largest `u64`.
     DirtyFrames,
+    /// Number of prefetches of this line's threads that may find no page to announce before the next miss.
+    PrefetchesLeft,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Counters(StripedCounters<{ Counter::DirtyFrames as usize + 1 }>);
+pub(crate) struct Counters(StripedCounters<{ Counter::PrefetchesLeft as usize + 1 }>);
 
 impl Counters {
     #[inline]
     #[track_caller]
     pub(crate) fn add(&self, counter: Counter, n: u64) {
         self.0.add(counter as usize, n);
+    }
+
+    #[inline]
+    pub(crate) fn own(&self, counter: Counter) -> u64 {
+        self.0.own(counter as usize)
+    }
+
+    #[inline]
+    #[track_caller]
+    pub(crate) fn set_own(&self, counter: Counter, n: u64) {
+        self.0.set_own(counter as usize, n);
     }
 
     pub(crate) fn sum(&self, counter: Counter) -> u64 {

@@ -81,6 +81,13 @@ pub trait PageStore: Send + Sync + fmt::Debug {
         let _ = (first, pages);
     }
 
+    /// Returns `true` if a read of the page would not wait for a device, because the system's page cache has
+    /// its bytes. May return `false` without a reason, as by default.
+    fn is_cached(&self, page: PageId) -> bool {
+        let _ = page;
+        false
+    }
+
     /// Seals the pages of a batch (sets their checksums) and writes them. Each image is whole, and its header
     /// already contains its id. The writes are not durable before [`PageStore::sync`]. After a crash in
     /// between, each page is one of the images written since the last sync, or the image before them, and

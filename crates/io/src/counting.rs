@@ -44,6 +44,8 @@ pub struct Counts {
     pub reads: u64,
     /// Bytes read.
     pub bytes_read: u64,
+    /// Number of announced reads ([`File::will_read`]).
+    pub announced: u64,
     /// Number of writes of all kinds, changes of length, and discards.
     pub writes: u64,
     /// Bytes written, including zeroes.
@@ -72,6 +74,7 @@ struct Counters {
     open_files: AtomicU64,
     reads: AtomicU64,
     bytes_read: AtomicU64,
+    announced: AtomicU64,
     writes: AtomicU64,
     bytes_written: AtomicU64,
     syncs: AtomicU64,
@@ -97,6 +100,7 @@ impl CountingFs {
             open_files: c.open_files.load(Relaxed),
             reads: c.reads.load(Relaxed),
             bytes_read: c.bytes_read.load(Relaxed),
+            announced: c.announced.load(Relaxed), // Relaxed: see `Counters`
             writes: c.writes.load(Relaxed),
             bytes_written: c.bytes_written.load(Relaxed),
             syncs: c.syncs.load(Relaxed),
@@ -117,7 +121,9 @@ impl CountingFs {
     pub fn reset(&self) {
         let c = &self.counters;
         let all = [&c.opened, &c.created, &c.reads, &c.bytes_read, &c.writes, &c.bytes_written];
-        all.into_iter().chain([&c.syncs, &c.renames, &c.removed]).for_each(|n| n.store(0, Relaxed));
+        all.into_iter()
+            .chain([&c.announced, &c.syncs, &c.renames, &c.removed])
+            .for_each(|n| n.store(0, Relaxed));
         let files = c.bytes_by_file.lock().unwrap_or_else(PoisonError::into_inner);
         files.values().for_each(|bytes| bytes.store(0, Relaxed));
     }
@@ -249,7 +255,12 @@ impl File for CountingFile {
         self.inner.reads_are_random();
     }
 
+    fn is_cached(&self, offset: u64) -> bool {
+        self.inner.is_cached(offset)
+    }
+
     fn will_read(&self, offset: u64, len: u64) {
+        self.counters.announced.fetch_add(1, Relaxed); // Relaxed: see `Counters`
         self.inner.will_read(offset, len);
     }
 

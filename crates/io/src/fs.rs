@@ -241,6 +241,13 @@ pub trait File: Send + Sync + Debug {
         let _ = (offset, len);
     }
 
+    /// Returns `true` if the system's page cache has the byte at `offset`, so that a read of it does not wait
+    /// for a device. May return `false` without a reason, as by default.
+    fn is_cached(&self, offset: u64) -> bool {
+        let _ = offset;
+        false
+    }
+
     /// Hints that reads of this file have a random order, so the system need not read more than requested.
     /// [`File::will_read`] still reads ahead. Does nothing by default.
     fn reads_are_random(&self) {}

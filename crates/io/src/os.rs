@@ -303,6 +303,22 @@ impl File for OsFile {
         let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::Random);
     }
 
+    fn is_cached(&self, offset: u64) -> bool {
+        #[cfg(target_os = "linux")]
+        {
+            let mut byte = [0];
+            let to = &mut [std::io::IoSliceMut::new(&mut byte)];
+            // A file system without the flag, and a direct read of one byte, return an error.
+            let read = rustix::io::preadv2(&self.file, to, offset, rustix::io::ReadWriteFlags::NOWAIT);
+            read.is_ok_and(|bytes| bytes == 1)
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _ = offset;
+            false
+        }
+    }
+
     fn will_read(&self, offset: u64, len: u64) {
         #[cfg(target_os = "linux")]
         {

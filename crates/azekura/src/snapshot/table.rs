@@ -12,6 +12,7 @@ use super::cursor::Cursor;
 use crate::Error;
 use crate::bounds::{ByteBounds, KeyPrefix, KeyRange, Prefix};
 use crate::key::{EncodeKey, Key};
+use crate::prefetch::prefetch;
 use crate::range::RowRef;
 use crate::table::{RowOf, Types};
 use crate::thread_memory::with_buffers;
@@ -116,6 +117,20 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         K: EncodeKey<Q>,
     {
         Ok(self.fetch(key, |_| Ok(()))?.is_some())
+    }
+
+    /// Announces that the rows at `keys` will be read soon; see [`Table::prefetch`](crate::Table::prefetch).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] in a forked process.
+    pub fn prefetch<'q, Q: ?Sized + 'q>(&self, keys: impl IntoIterator<Item = &'q Q>) -> Result<usize, Error>
+    where
+        K: EncodeKey<Q>,
+    {
+        let db = self.snapshot.db();
+        db.lifetime.check_process()?;
+        Ok(self.tree.map_or(0, |tree| prefetch::<K, Q>(&db.env, tree, keys)))
     }
 
     /// Returns an iterator over the rows of a range, in key order and from both ends.

@@ -281,6 +281,11 @@ impl Transaction {
         self.resolve(open, locks.table())
     }
 
+    /// Returns the environment of tree operations.
+    pub(crate) fn env(&self) -> &Env {
+        &self.db.env
+    }
+
     /// Returns the state for a new cursor: the tree of the table if it is known, an empty set of own writes,
     /// and the write count.
     pub(crate) fn for_cursor(&self, open: &OpenTree) -> (Option<Tree>, OwnWrites, u64) {

@@ -231,6 +231,25 @@ fn a_check_reads_many_leaves_at_a_time_and_each_once() {
     assert!(reads < cold.leaves / 6, "{reads} reads for {} leaves", cold.leaves);
 }
 
+#[test]
+fn the_absent_page_of_a_key_is_the_next_one_that_a_read_brings_in() {
+    let cold = Cold::new();
+    let world = cold.world(FRAMES);
+    for n in (0..ROWS).step_by(97) {
+        let before = cold.counts()[1];
+        let absent = cold.tree.absent_page(&world.env, &key(n));
+        assert_eq!(cold.counts()[1], before, "nothing was read");
+        assert!(crate::common::get(&world.env, cold.tree, &key(n)).is_some());
+        let read = cold.counts()[1] - before;
+        assert_eq!(absent.is_some(), read > 0, "row {n}: {absent:?}");
+        if n > 0 && read > 0 {
+            // The inner pages are resident, or are the absent page.
+            assert!(cold.store.take_announcements().read.contains(&absent.expect("absent").0), "row {n}");
+        }
+        assert_eq!(cold.tree.absent_page(&world.env, &key(n)), None);
+    }
+}
+
 /// With these few frames the pool reads one page at a time.
 #[test]
 fn scans_and_checks_with_few_frames_announce_each_later_leaf_once() {

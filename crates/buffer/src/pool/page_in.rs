@@ -10,6 +10,7 @@ use crate::count::own_rmw;
 use crate::error::FixError;
 use crate::frame::{Frame, NO_BUFFER};
 use crate::guard::PageGuard;
+use crate::read_ahead::FRUITLESS_PREFETCHES;
 use crate::stall::sync_point;
 use crate::stats::Counter;
 
@@ -50,6 +51,10 @@ impl<'p> Filling<'p> {
     pub(crate) fn install(&mut self) -> bool {
         own_rmw();
         self.pool.counters.add(Counter::Misses, 1);
+        if !cfg!(loom) {
+            // A hint, on which no protocol depends: models need not explore it.
+            self.pool.counters.set_own(Counter::PrefetchesLeft, FRUITLESS_PREFETCHES);
+        }
         self.is_installed = self.frame.install(self.buffer);
         if !self.is_installed {
             own_rmw();
