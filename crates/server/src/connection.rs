@@ -341,6 +341,7 @@ impl Connection {
             Ok(Received::Bytes(count)) => {
                 self.shared.counters.bytes_in.add(count as u64);
                 self.has_requests = true;
+                self.session.look_ahead(&mut self.reader);
                 if self.shared.options.idle_timeout.is_some() {
                     self.last_input_at = Instant::now();
                 }

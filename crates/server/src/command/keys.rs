@@ -15,8 +15,9 @@ use crate::resp::{Reply, Request};
 /// Runs `DEL key…`, `UNLINK key…`.
 pub(super) fn delete(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let mut removed = 0;
-    for key in request.from(1) {
-        removed += i64::from(keys.remove(key)?);
+    for at in 1..request.len() {
+        keys.prefetch_from(request, at, 1)?;
+        removed += i64::from(keys.remove(request.arg(at))?);
     }
     Ok(Reply::Integer(removed))
 }
@@ -24,8 +25,9 @@ pub(super) fn delete(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
 /// Runs `EXISTS key…`, `TOUCH key…`: a key named twice counts twice.
 pub(super) fn exists(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let mut found = 0;
-    for key in request.from(1) {
-        found += i64::from(keys.exists(key)?);
+    for at in 1..request.len() {
+        keys.prefetch_from(request, at, 1)?;
+        found += i64::from(keys.exists(request.arg(at))?);
     }
     Ok(Reply::Integer(found))
 }

@@ -154,6 +154,13 @@ pub(crate) fn key_places(spec: &Spec, arguments: usize) -> impl Iterator<Item = 
     (place(first)..end).step_by(place(step).max(1))
 }
 
+/// Returns the key of a request with a single key.
+pub(crate) fn only_key<'a>(spec: &Spec, request: Request<'a>) -> Option<&'a [u8]> {
+    let mut places = key_places(spec, request.len());
+    let place = places.next()?;
+    places.next().is_none().then(|| request.arg(place))
+}
+
 /// Returns the keys of a request.
 pub(crate) fn keys_of<'a>(spec: &Spec, request: Request<'a>) -> Vec<&'a [u8]> {
     key_places(spec, request.len()).map(|at| request.arg(at)).collect()

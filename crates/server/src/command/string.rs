@@ -168,39 +168,42 @@ pub(super) fn getex(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
 
 /// Runs `MGET key…`.
 pub(super) fn mget(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
-    let values = request.from(1).map(|key| {
+    let values = (1..request.len()).map(|at| {
+        keys.prefetch_from(request, at, 1)?;
         keys.charge(size_of::<Reply>())?;
-        Ok(keys.get(key)?.map_or(Reply::Null, Record::into_reply))
+        Ok(keys.get(request.arg(at))?.map_or(Reply::Null, Record::into_reply))
     });
     values.collect::<Result<_, Failure>>().map(Reply::Array)
 }
 
-/// Returns the pairs of key and value, from the second argument on.
-fn pairs<'a>(request: Request<'a>) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])>, CommandError> {
+/// Returns the positions of the keys of pairs of key and value, from the second argument on.
+fn pairs(request: Request<'_>) -> Result<impl Iterator<Item = usize>, CommandError> {
     if request.len().is_multiple_of(2) {
         let name = String::from_utf8_lossy(request.arg(0)).to_ascii_lowercase();
         return Err(CommandError::Arity(name));
     }
-    Ok((1..request.len()).step_by(2).map(move |at| (request.arg(at), request.arg(at + 1))))
+    Ok((1..request.len()).step_by(2))
 }
 
 /// Runs `MSET key value…`.
 pub(super) fn mset(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
-    for (key, value) in pairs(request)? {
-        keys.put(key, value, Expiry::Never)?;
+    for at in pairs(request)? {
+        keys.prefetch_from(request, at, 2)?;
+        keys.put(request.arg(at), request.arg(at + 1), Expiry::Never)?;
     }
     Ok(Reply::OK)
 }
 
 /// Runs `MSETNX key value…`.
 pub(super) fn msetnx(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
-    for (key, _) in pairs(request)? {
-        if keys.get_for_update(key)?.live.is_some() {
+    for at in pairs(request)? {
+        keys.prefetch_from(request, at, 2)?;
+        if keys.get_for_update(request.arg(at))?.live.is_some() {
             return Ok(Reply::flag(false));
         }
     }
-    for (key, value) in pairs(request)? {
-        keys.put(key, value, Expiry::Never)?;
+    for at in pairs(request)? {
+        keys.put(request.arg(at), request.arg(at + 1), Expiry::Never)?;
     }
     Ok(Reply::flag(true))
 }

@@ -16,6 +16,7 @@
 mod count;
 mod expiry;
 mod pick;
+mod prefetch;
 mod range;
 mod record;
 mod rows;

@@ -34,6 +34,13 @@ impl<'tx> Source<'tx> {
         }
     }
 
+    pub(super) fn prefetch<'q>(&self, keys: impl IntoIterator<Item = &'q [u8]>) -> Result<usize, Error> {
+        match self {
+            Self::Transaction(_, table) => table.prefetch(keys),
+            Self::Snapshot(_, table) => table.prefetch(keys),
+        }
+    }
+
     pub(super) fn with_value<T>(
         &self,
         key: &[u8],

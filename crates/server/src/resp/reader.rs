@@ -216,6 +216,21 @@ impl RequestReader {
         Ok(None)
     }
 
+    /// Passes the next complete requests to `each`, at most `most` of them. The following `next` returns the
+    /// first of them again. Does nothing if a part of the first request was parsed already.
+    pub(crate) fn look_ahead(&mut self, most: usize, mut each: impl FnMut(Request<'_>)) {
+        if self.missing.is_some() {
+            return;
+        }
+        let place = (self.began, self.start);
+        for _ in 0..most {
+            let Ok(Some(request)) = self.next() else { break };
+            each(request);
+        }
+        (self.began, self.start) = place;
+        (self.missing, self.bulk) = (None, None);
+    }
+
     /// Undoes the last [`next`](Self::next): the following `next` returns the same request again.
     pub(crate) fn take_back(&mut self) {
         self.start = self.began;
@@ -528,6 +543,31 @@ mod tests {
                             reader.fill(&mut &b""[..]).expect("a slice reads");
                         }
                     }
+                }
+            }
+            assert_eq!(found, whole, "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn a_look_ahead_changes_no_request() {
+        let whole = read(STREAM, STREAM.len()).expect("valid");
+        for (piece, most) in (1..STREAM.len()).flat_map(|piece| [(piece, 0), (piece, 2), (piece, 99)]) {
+            let mut reader = RequestReader::new(WireLimits::default());
+            let mut found: Vec<Vec<Vec<u8>>> = Vec::new();
+            for mut bytes in STREAM.chunks(piece) {
+                while !bytes.is_empty() {
+                    reader.fill(&mut bytes).expect("a slice reads");
+                    let mut ahead = Vec::new();
+                    let is_between = reader.missing.is_none();
+                    reader.look_ahead(most, |request| {
+                        ahead.push(request.iter().map(<[u8]>::to_vec).collect::<Vec<_>>());
+                    });
+                    let come = all(&mut reader).expect("valid");
+                    if is_between {
+                        assert_eq!(ahead, come[..come.len().min(most)], "pieces of {piece}");
+                    }
+                    found.extend(come);
                 }
             }
             assert_eq!(found, whole, "pieces of {piece}");

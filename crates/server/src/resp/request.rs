@@ -59,8 +59,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// An owned request.
-#[derive(Clone, Debug)]
+/// An owned request, or another list of arguments.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct OwnedRequest {
     bytes: Vec<u8>,
     arguments: Vec<Range<usize>>,
@@ -69,12 +69,15 @@ pub(crate) struct OwnedRequest {
 impl OwnedRequest {
     /// Creates a request of these arguments.
     pub(crate) fn from_arguments<'a>(given: impl Iterator<Item = &'a [u8]>) -> Self {
-        let (mut bytes, mut arguments) = (Vec::new(), Vec::new());
-        for argument in given {
-            bytes.extend_from_slice(argument);
-            arguments.push(bytes.len() - argument.len()..bytes.len());
-        }
-        Self { bytes, arguments }
+        let mut request = Self::default();
+        given.for_each(|argument| request.push(argument));
+        request
+    }
+
+    /// Appends an argument.
+    pub(crate) fn push(&mut self, argument: &[u8]) {
+        self.bytes.extend_from_slice(argument);
+        self.arguments.push(self.bytes.len() - argument.len()..self.bytes.len());
     }
 
     pub(crate) fn as_request(&self) -> Request<'_> {

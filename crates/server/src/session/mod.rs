@@ -13,6 +13,7 @@ mod client;
 mod connection;
 mod describe;
 mod info;
+mod lookahead;
 mod snapshot;
 mod transaction;
 
@@ -65,6 +66,8 @@ pub(crate) struct Session {
     pipeline: Pipeline,
     /// The next request left a group because it would have waited for a lock. It runs alone.
     would_block: bool,
+    /// Number of reads of input before the next look-ahead.
+    look_ahead_pause: u8,
     ends: bool,
 }
 
@@ -88,6 +91,7 @@ impl Session {
             watched_bytes: 0,
             pipeline: Pipeline::default(),
             would_block: false,
+            look_ahead_pause: 0,
             ends: false,
         }
     }

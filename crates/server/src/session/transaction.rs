@@ -137,6 +137,9 @@ impl Session {
             // At once, so that a long reply makes only the commands after it fail.
             keys.charge(queue.commands.len() * size_of::<Reply>())?;
             replies.reserve(queue.commands.len());
+            // A request with several keys announces them itself.
+            let all = queue.commands.iter();
+            keys.prefetch(all.filter_map(|(spec, request)| command::only_key(spec, request.as_request())))?;
             for (spec, request) in &queue.commands {
                 let (request, earlier) = (request.as_request(), earlier.next());
                 let done = match spec.run {

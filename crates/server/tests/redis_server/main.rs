@@ -10,6 +10,7 @@ mod expiry;
 mod failure;
 mod groups;
 mod model;
+mod prefetch;
 mod reactors;
 mod scan;
 mod security;
