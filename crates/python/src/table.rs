@@ -17,7 +17,7 @@ mod scope;
 
 pub(crate) use self::definition::Definition;
 use self::definition::Side;
-use self::parts::part_of;
+use self::parts::{PREFETCHED_KEYS, insert_all, part_of};
 use self::rows::{Batch, Rows};
 pub(crate) use self::scope::{OpenTable, Scope};
 use crate::codec::Codec;
@@ -306,7 +306,12 @@ impl SnapshotTable {
             |key: PyResult<Bound<'py, PyAny>>| Ok(self.view.definition.encode_key(&key?)?.into_owned());
         let keys: Vec<Vec<u8>> = keys.try_iter()?.map(encode).collect::<PyResult<_>>()?;
         let values: Vec<Option<Vec<u8>>> = in_any_scope!(self.view, py, table => {
-            keys.iter().map(|key| table.get(key)).collect()
+            let mut values = Vec::with_capacity(keys.len());
+            for part in keys.chunks(PREFETCHED_KEYS) {
+                table.prefetch(part)?;
+                values.extend(part.iter().map(|key| table.get(key)).collect::<Result<Vec<_>, _>>()?);
+            }
+            Ok(values)
         })?;
         let default = default.unwrap_or_else(|| py.None().into_bound(py));
         let decode = |value: &Option<Vec<u8>>| match value {
@@ -440,7 +445,7 @@ impl Table {
             Ok((key, view.definition.encode_value(&value)?.into_owned()))
         };
         let rows: Vec<Row> = rows.iter().map(encode).collect::<PyResult<_>>()?;
-        in_transaction!(view, py, table => rows.iter().try_for_each(|(key, value)| table.insert(key, value)))
+        in_transaction!(view, py, table => insert_all(&table, &rows))
     }
 
     /// Returns the value at a key. If there is no row, stores and returns `default`.
