@@ -180,6 +180,16 @@ pub trait Reader {
 
 /// Reads and writes inside a transaction.
 pub trait Writer: Reader {
+    /// Announces the keys that the transaction will write or remove, if the engine has a call for it.
+    ///
+    /// # Errors
+    ///
+    /// An error of the engine.
+    fn prefetch(&mut self, keys: &[&[u8]]) -> Result<(), EngineError> {
+        let _ = keys;
+        Ok(())
+    }
+
     /// Inserts a key or replaces its value.
     ///
     /// # Errors

@@ -290,6 +290,10 @@ impl File for RingFile {
         self.os.reads_are_random();
     }
 
+    fn is_cached(&self, offset: u64) -> bool {
+        self.os.is_cached(offset)
+    }
+
     fn will_read(&self, offset: u64, len: u64) {
         self.os.will_read(offset, len);
     }

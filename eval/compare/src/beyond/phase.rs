@@ -264,10 +264,13 @@ impl Shared<'_> {
         if items.is_empty() {
             return Ok(0);
         }
+        let keys: Vec<_> = items.clone().map(|item| self.phase.key_order().key(item)).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
         session.write(&mut |writer| {
-            items.clone().try_for_each(|item| {
+            writer.prefetch(&keys)?;
+            keys.iter().try_for_each(|key| {
                 self.fill(value);
-                writer.put(self.phase.key_order().key(item).as_bytes(), value)
+                writer.put(key, value)
             })
         })?;
         Ok(items.end - items.start)
@@ -278,8 +281,11 @@ impl Shared<'_> {
         if items.is_empty() {
             return Ok(0);
         }
+        let keys: Vec<_> = items.clone().map(|item| self.phase.key_order().key(item)).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
         session.write(&mut |writer| {
-            items.clone().try_for_each(|item| writer.remove(self.phase.key_order().key(item).as_bytes()))
+            writer.prefetch(&keys)?;
+            keys.iter().try_for_each(|key| writer.remove(key))
         })?;
         Ok(items.end - items.start)
     }

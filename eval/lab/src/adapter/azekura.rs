@@ -369,6 +369,11 @@ impl_reader!(Steps<'_>);
 impl_reader!(SnapshotSteps<'_>);
 
 impl Writer for Steps<'_> {
+    fn prefetch(&mut self, keys: &[&[u8]]) -> Result<(), EngineError> {
+        self.0.prefetch(keys.iter().copied()).map_err(failed("announcing"))?;
+        Ok(())
+    }
+
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
         self.0.insert(key, value).map_err(failed("writing"))
     }
