@@ -1,6 +1,8 @@
 //! A prefetch announces the absent pages of its keys, once, and only if this thread reads pages in. Counted
 //! at the file system.
 
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
+
 use std::sync::Arc;
 
 use azekura::{Database, TableDefinition};
