@@ -225,9 +225,12 @@ impl Env {
         // Before the page contains the change (VERSION-2). If the append fails, the before-image equals the
         // row.
         let leaf = guards.first().map(|guard| Node::new(guard.words()));
-        self.versions.before_change(log, &undo, leaf.zip(ops.first().map(|(_, op)| op)));
+        let marks = self.versions.before_change(log, &undo, leaf.zip(ops.first().map(|(_, op)| op)));
         let lsn =
             self.apply_logged(writer.log_buffer, &Head::Update { txn: writer.txn, undo }, guards, ops)?;
+        if let Some(marks) = marks {
+            marks.done(lsn);
+        }
         log.push(&undo);
         Ok(lsn)
     }

@@ -95,5 +95,5 @@ pub use verify::{Finding, Held, Report, TreeReport, verify, verify_beside_writer
 pub use version::VersionPart;
 #[doc(hidden)]
 pub use version::model as version_model;
-pub use version::{Committed, GRACE, SeenRow, SnapshotId, VersionStats, Versions, View};
+pub use version::{Committed, GRACE, SPARSE_AFTER, SeenRow, SnapshotId, VersionStats, Versions, View};
 pub use write::{PutMode, Written};

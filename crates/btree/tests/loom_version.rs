@@ -7,14 +7,17 @@
 //!   another opener advances the clock.
 //! - A snapshot that is opened while versions are turned off has images of all later changes (SNAP-2).
 //! - A snapshot sees no intermediate state of a transaction while versions are turned off and on (VERSION-7).
+//! - A snapshot sees the state of one moment while a sparse period begins and ends, also of rows that change
+//!   without an image (SPARSE-1 to SPARSE-3).
 //!
 //! A row of the leaf and the version of its latch are one atomic word. A reader copies the word, looks up
 //! versions, and validates the word. No write of the reader orders later writers (VERSION-2).
 #![cfg(loom)]
 
-use azekura_base::{Lsn, TreeId};
+use azekura_base::{Lsn, PageId, TreeId};
 use azekura_btree::version_model::{
-    backfill_inserts, before_insert, before_update, prune, sees_inserted, turn_off,
+    RowAt, backfill_changes, backfill_inserts, before_insert, before_update, begin_sparse, change_in_place,
+    prune, sees_inserted, turn_off, value_before,
 };
 use azekura_btree::{SnapshotId, UndoLog, Versions};
 use loom::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
@@ -235,5 +238,127 @@ fn version_7_an_update_beside_the_end_of_versions() {
         assert!(!store.read(&snapshot, 0), "an intermediate state");
         writer.join().expect("no panic");
         assert!(!store.read(&snapshot, 0), "an intermediate state, later");
+    });
+}
+
+/// A leaf with one row. The word of the leaf is its page LSN and the value of the row.
+struct Counter {
+    versions: Versions,
+    leaf: AtomicU64,
+    /// The undo log of the transaction that may be active, and whether it is open. Its mutex is also the lock
+    /// of the row.
+    undo: Mutex<(UndoLog, bool)>,
+}
+
+impl Counter {
+    fn new() -> Self {
+        Self {
+            versions: Versions::new(u64::MAX),
+            leaf: AtomicU64::new(1),
+            undo: Mutex::new((UndoLog::new(), true)),
+        }
+    }
+
+    fn row(page_lsn: u64) -> RowAt<'static> {
+        RowAt { key: KEYS[0], page: PageId(2), page_lsn: Lsn(page_lsn) }
+    }
+
+    /// Adds one to the row.
+    fn add(&self, undo: &mut UndoLog) {
+        let value = self.leaf.load(Relaxed); // Relaxed: only the writer that holds the row changes it
+        change_in_place(&self.versions, undo, Self::row(value), &value.to_le_bytes(), || {
+            self.leaf.store(value + 1, Release); // Release: the end of the exclusive latch
+            Lsn(value + 1)
+        });
+    }
+
+    /// Adds one in a transaction that no opener visits.
+    fn add_and_commit(&self) {
+        let mut undo = UndoLog::new();
+        self.add(&mut undo);
+        self.versions.commit(&mut undo, Lsn(1));
+    }
+
+    fn open(&self) -> SnapshotId {
+        let visit = |versions: &Versions| {
+            let mut undo = self.undo.lock().expect("not poisoned");
+            if undo.1 && !undo.0.is_empty() {
+                backfill_changes(versions, &mut undo.0);
+            }
+            Ok::<(), std::convert::Infallible>(())
+        };
+        self.versions.open(visit, || Lsn(0), || TreeId(2)).expect("infallible")
+    }
+
+    fn read(&self, snapshot: &SnapshotId) -> u64 {
+        loop {
+            let leaf = self.leaf.load(Acquire); // Acquire: pairs with the Release of writers
+            let before = value_before(&self.versions, snapshot, Self::row(leaf));
+            fence(Acquire); // Acquire: the validation of an optimistic latch
+            if self.leaf.load(Relaxed) == leaf {
+                return before.map_or(leaf, |value| u64::from_le_bytes(value.try_into().expect("8 bytes")));
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// Changes the row twice in a transaction, and commits it.
+    fn transaction(&self) {
+        for _ in 0..2 {
+            self.add(&mut self.undo.lock().expect("not poisoned").0);
+        }
+        let mut undo = self.undo.lock().expect("not poisoned");
+        undo.1 = false;
+        self.versions.commit(&mut undo.0, Lsn(1));
+    }
+}
+
+/// A snapshot is opened while a transaction changes a row without an image: the snapshot sees all of the
+/// transaction or nothing, and a snapshot that was opened before the period sees its own state.
+#[test]
+fn sparse_1_an_opening_beside_a_transaction_without_images() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let counter = Arc::new(Counter::new());
+        let first = counter.open(); // This turns versions on.
+        begin_sparse(&counter.versions);
+        counter.add_and_commit(); // This stores the image of 1, and marks the row.
+        let writer = thread::spawn({
+            let counter = Arc::clone(&counter);
+            move || counter.transaction()
+        });
+        let snapshot = counter.open();
+        let seen = counter.read(&snapshot);
+        assert!(seen == 2 || seen == 4, "an intermediate state: {seen}");
+        assert_eq!(counter.read(&first), 1, "opened before");
+        writer.join().expect("no panic");
+        assert_eq!((counter.read(&snapshot), counter.read(&first)), (seen, 1), "after the commit");
+        assert_eq!(counter.read(&counter.open()), 4, "opened after the commit");
+    });
+}
+
+/// A sparse period begins while a snapshot is opened and transactions change a row.
+#[test]
+fn sparse_2_the_begin_of_a_period_beside_an_opening() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let counter = Arc::new(Counter::new());
+        let first = counter.open(); // This turns versions on.
+        counter.add_and_commit();
+        let writer = thread::spawn({
+            let counter = Arc::clone(&counter);
+            move || {
+                begin_sparse(&counter.versions);
+                counter.add_and_commit();
+                counter.transaction();
+            }
+        });
+        let snapshot = counter.open();
+        let seen = counter.read(&snapshot);
+        assert!(matches!(seen, 2 | 3 | 5), "an intermediate state: {seen}");
+        writer.join().expect("no panic");
+        assert_eq!((counter.read(&snapshot), counter.read(&first)), (seen, 1), "later");
     });
 }

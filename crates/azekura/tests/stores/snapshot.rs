@@ -203,6 +203,11 @@ fn snapshots_equal_a_model_after_later_changes() {
                     assert_eq!(db.stats().snapshots.versions, 0, "no snapshot has been open for a while");
                 }
             }
+            // A sparse period begins if no snapshot is opened meanwhile.
+            15 if !snapshots.is_empty() => {
+                thread::sleep(azekura_btree::SPARSE_AFTER);
+                db.checkpoint_step(16).unwrap();
+            }
             _ if !open.is_empty() => {
                 let at = random.random_range(0..open.len());
                 open[at].step(&mut random);

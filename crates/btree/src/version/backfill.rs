@@ -1,11 +1,12 @@
 //! Stores the images that active transactions have replaced so far, when versions are turned on.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use azekura_base::{PageId, TreeId};
 
 use super::row::memory_of;
+use super::sparse::LeftOut;
 use super::store::{Image, cell_of, image_of};
 use super::{VersionPart, Versions, WriterVersions, image_in};
 use crate::descent::{Descent, Leaf, Seek};
@@ -15,7 +16,8 @@ use crate::tree::Tree;
 use crate::undo::{UndoLog, UndoOp};
 
 impl Versions {
-    /// Stores the images that a transaction has replaced so far. The caller holds the mutex of the
+    /// Stores the images that a transaction has replaced so far, or only those that it has left out, if it has
+    /// stored the others. The caller holds the mutex of the
     /// transaction's undo log, and its commit record is not appended (VERSION-1); so its rows are locked and
     /// unchanged. Reads the leaves of rows that were changed in place. Stores nothing and returns `false` if
     /// the images do not fit into the memory for versions, so the time and the memory of a backfill are
@@ -25,6 +27,9 @@ impl Versions {
     ///
     /// [`TreeError::Fix`] or [`TreeError::Corrupt`].
     pub fn backfill(&self, env: &Env, undo: &mut UndoLog) -> Result<bool, TreeError> {
+        if undo.writer.kept_in == self.mode() {
+            return self.backfill_left_out(env, undo).map(|()| true);
+        }
         // Trees noted before versions were turned off are obsolete, also if their changes were undone: their
         // loads are not listed any more.
         undo.writer.hidden_trees.clear();
@@ -34,16 +39,14 @@ impl Versions {
         let mut writer = std::mem::take(&mut undo.writer);
         writer.status(self);
         undo.iter().for_each(|op| self.note_hidden_tree(&mut writer, &op));
-        let result = self.images_of(env, undo, &writer);
+        let result = self.images_of(env, undo, &writer, None);
         writer.kept_in = self.mode();
         let result = result.map(|(images, bytes)| {
             writer.images = Measured { bytes, len: undo.len(), shrink_count: undo.shrink_count() };
             let is_complete = self.has_space_for(self.store.size().1.saturating_add(bytes));
             for ((tree, key), (image, page)) in images.into_iter().filter(|_| is_complete) {
                 // The caller of `open` holds `switching`, so the mode is constant. The limit was checked.
-                let (status, open) = (|| self.new_status(), || self.open_now());
-                let row = (tree, key, page);
-                self.store.install(row, writer.status.as_ref(), status, || true, || image, open);
+                self.store_visited(&mut writer, (tree, key, page), image);
             }
             is_complete
         });
@@ -54,19 +57,51 @@ impl Versions {
         result
     }
 
+    /// Stores an image that an opener has found.
+    pub(super) fn store_visited(
+        &self,
+        writer: &mut WriterVersions,
+        row: (TreeId, &[u8], Option<PageId>),
+        image: Image<'_>,
+    ) {
+        let (status, open) = (|| self.new_status(), || self.open_now());
+        self.store.install(row, &mut writer.status, status, || true, || image, open);
+    }
+
+    /// Stores the images that a transaction has left out during a sparse period, as
+    /// [`backfill`](Self::backfill) does. There are few, so they may exceed the memory for versions.
+    fn backfill_left_out(&self, env: &Env, undo: &mut UndoLog) -> Result<(), TreeError> {
+        if undo.writer.left_out.first == 0 {
+            return Ok(());
+        }
+        let mut writer = std::mem::take(&mut undo.writer);
+        let rows = undo.rows_of_first(writer.left_out.first).collect();
+        let result = self.images_of(env, undo, &writer, Some(rows)).map(|(images, _)| {
+            for ((tree, key), (image, page)) in images {
+                self.store_visited(&mut writer, (tree, key, page), image);
+            }
+            writer.left_out = LeftOut::default();
+        });
+        undo.writer = writer;
+        result
+    }
+
     /// Returns `true` if `bytes` of images do not exceed the memory for versions.
     #[must_use]
     pub const fn has_space_for(&self, bytes: u64) -> bool {
         bytes <= self.limit_bytes
     }
 
-    /// Returns the images that a transaction has replaced, with their memory. If these images alone do not
-    /// fit into the memory for versions, returns only some of them, with more memory than the limit.
+    /// Returns the images that a transaction has replaced, with their memory; only of the rows in `of`, if
+    /// given. If these images alone do not
+    /// fit into the memory for versions, returns only some of them, with more memory than the limit; not with
+    /// `of`.
     fn images_of<'u>(
         &self,
         env: &Env,
         undo: &'u UndoLog,
         writer: &WriterVersions,
+        of: Option<BTreeSet<(TreeId, &'u [u8])>>,
     ) -> Result<(Images<'u>, u64), TreeError> {
         // Newest first: the image before an entry's change is the state for the older entries.
         let mut images = Images::new();
@@ -79,7 +114,7 @@ impl Versions {
             else {
                 continue;
             };
-            if writer.hides(tree.id) {
+            if writer.hides(tree.id) || of.as_ref().is_some_and(|of| !of.contains(&(tree.id, key))) {
                 continue;
             }
             let (image, _) = match images.entry((tree.id, key)) {
@@ -104,7 +139,7 @@ impl Versions {
                 _ => {}
             }
             bytes += memory_of(key, cell_of(image));
-            if !self.has_space_for(bytes) {
+            if of.is_none() && !self.has_space_for(bytes) {
                 break;
             }
         }

@@ -14,6 +14,7 @@
 //! |---|---|---|
 //! | off | store nothing; one load for each change | the opening of a snapshot |
 //! | on | store before-images, take timestamps | [`Versions::turn_off`], [`GRACE`] after the last opening |
+//! | on, in a sparse period ([`sparse`]) | store the first image of a row only | the opening of a snapshot |
 //!
 //! - **VERSION-1** At each change, before it changes the page, a transaction reads the mode under the mutex
 //!   of its undo log. The first opener turns the mode on, and then visits each active transaction under that
@@ -39,8 +40,8 @@
 //! - **VERSION-6** A version is dropped only if no snapshot needs it: neither a listed open snapshot nor one
 //!   that was opened since the list was read. The last commit timestamp was read before the list, and
 //!   snapshots that are not listed have at least this timestamp ([`registry`], SNAP-1).
-//! - **VERSION-7** A transaction stores an image before each of its changes of a row. Only the first one is
-//!   used, and the others are dropped later. Turning versions off drops all images. So a transaction has no
+//! - **VERSION-7** A transaction stores an image before each of its changes of a row, except for marked rows in
+//!   a sparse period. Only the first one is used, and the others are dropped later. Turning versions off drops all images. So a transaction has no
 //!   images of changes that it made while versions were off, or before they were turned off and on again,
 //!   until the opener has visited the transaction. A writer that read the mode before versions were turned
 //!   off stores no images afterward. It reads the mode again under the mutex of the group, and the count of
@@ -54,12 +55,14 @@
 mod backfill;
 mod fault;
 mod groups;
+mod images;
 #[doc(hidden)]
 pub mod model;
 mod opening;
 mod registry;
 mod row;
 mod sorted;
+mod sparse;
 mod status;
 mod store;
 mod view;
@@ -69,22 +72,21 @@ use std::time::Duration;
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
-use azekura_base::{CachePadded, Lsn, PageId, StripedCounter, TreeId};
+use azekura_base::{CachePadded, Lsn, StripedCounter, TreeId};
 
-use crate::change::PageOp;
-use crate::env::with_buffer;
-use crate::node::{Cell, Node, Position};
-use crate::tree::Tree;
-use crate::undo::{UndoLog, UndoOp};
+use crate::node::{Node, Position};
+use crate::undo::UndoLog;
 
 use self::backfill::Measured;
 use self::registry::Registry;
 use self::row::Version;
+use self::sparse::{LeftOut, Marks};
 use self::status::{Status, Visibility};
-use self::store::{Image, OpenSnapshots, VersionStore, image_of};
+use self::store::{Image, OpenSnapshots, VersionStore};
 
 pub use self::fault::VersionPart;
 pub use self::registry::SnapshotId;
+pub use self::sparse::SPARSE_AFTER;
 pub use self::view::{SeenRow, View};
 
 /// The part of a transaction's undo log that versions need.
@@ -95,8 +97,11 @@ pub(crate) struct WriterVersions {
     status: Option<Version>,
     /// Trees that the transaction created or loaded: their rows need no versions.
     hidden_trees: Vec<TreeId>,
-    /// The count of mode changes for which images of all changes so far are stored (VERSION-7).
+    /// The count of mode changes for which images of all changes so far are stored (VERSION-7), except for
+    /// those of a sparse period.
     kept_in: u64,
+    /// The changes without an image (SPARSE-1).
+    left_out: LeftOut,
     images: Measured,
 }
 
@@ -113,6 +118,7 @@ impl WriterVersions {
     fn end(&mut self) -> Option<Version> {
         self.hidden_trees.clear();
         self.kept_in = 0;
+        self.left_out = LeftOut::default();
         self.images = Measured::default();
         self.status.take()
     }
@@ -182,6 +188,8 @@ struct Mode {
     changes: AtomicU64,
     /// `true` if openers need not lock `switching` (SNAP-2).
     admits: AtomicBool,
+    /// Number of begins and ends of sparse periods: odd during one. Written under `switching`.
+    sparse: AtomicU64,
 }
 
 /// Versions, clock and open snapshots of one store.
@@ -194,6 +202,7 @@ pub struct Versions {
     last_commit: CachePadded<AtomicU64>,
     mode: CachePadded<Mode>,
     store: VersionStore,
+    marks: Marks,
     /// Trees that a bulk load has filled while the mode was on, with the loading transaction.
     loads: Mutex<Vec<(TreeId, Version)>>,
     /// Length of `loads`: readers do not lock `loads` if it is 0.
@@ -223,8 +232,13 @@ impl Versions {
         Self {
             clock: CachePadded::new(AtomicU64::new(2)),
             last_commit: CachePadded::new(AtomicU64::new(0)),
-            mode: CachePadded::new(Mode { changes: AtomicU64::new(0), admits: AtomicBool::new(false) }),
+            mode: CachePadded::new(Mode {
+                changes: AtomicU64::new(0),
+                admits: AtomicBool::new(false),
+                sparse: AtomicU64::new(0),
+            }),
             store: VersionStore::new(limit_bytes),
+            marks: Marks::default(),
             loads: Mutex::default(),
             loads_len: AtomicUsize::new(0),
             registry: Registry::new(),
@@ -321,6 +335,9 @@ impl Versions {
     /// Turns versions off. The caller holds `switching`, no snapshot is open, and no opener is admitted.
     fn switch_off(&self) {
         self.change_mode();
+        if self.is_sparse() {
+            self.mode.sparse.fetch_add(1, Release); // Release: as in `change_mode`
+        }
         // Images of active transactions are dropped too: the next opener visits these transactions again
         // (VERSION-7).
         self.store.clear();
@@ -390,118 +407,6 @@ impl Versions {
     #[must_use]
     pub fn is_half_full(&self) -> bool {
         self.store.size().1 > self.limit_bytes / 2
-    }
-
-    /// Stores the image that a change is about to replace, if versions are on. `page_op` is the change with
-    /// inverse `op`, and its leaf is latched (VERSION-2); the caller holds the mutex of `undo` (VERSION-1).
-    #[inline]
-    pub(crate) fn before_change(
-        &self,
-        undo: &mut UndoLog,
-        op: &UndoOp<'_>,
-        page_op: Option<(Node<'_>, &PageOp<'_>)>,
-    ) {
-        let mode = self.mode();
-        if !mode.is_multiple_of(2) {
-            self.store_image(undo, op, page_op, mode);
-        }
-    }
-
-    fn store_image(
-        &self,
-        undo: &mut UndoLog,
-        op: &UndoOp<'_>,
-        page_op: Option<(Node<'_>, &PageOp<'_>)>,
-        mode: u64,
-    ) {
-        if undo.is_empty() {
-            undo.writer.kept_in = mode;
-        }
-        if undo.writer.kept_in != mode {
-            return; // The opener that turned versions on will visit the transaction (VERSION-7).
-        }
-        let writer = &mut undo.writer;
-        // A model has no leaf. Any page is allowed (GROUP-3).
-        let page_of = |tree: Tree| Some(page_op.map_or(tree.root, |(node, _)| node.page().page_id()));
-        match *op {
-            UndoOp::RemoveKey { tree, key } if !writer.hides(tree.id) => {
-                self.install(writer, (tree.id, key, page_of(tree)), mode, || None);
-            }
-            UndoOp::PutBack { tree, key, cell } if !writer.hides(tree.id) => {
-                self.install(writer, (tree.id, key, page_of(tree)), mode, || image_of(cell));
-            }
-            UndoOp::Flip { tree, key, .. } if !writer.hides(tree.id) => {
-                let Some((node, &PageOp::Flip { slot, .. })) = page_op else {
-                    unreachable!("the operation of a flip is a flip")
-                };
-                with_buffer(|value| {
-                    let slot = node.slot(slot.into());
-                    node.value_into(slot, value);
-                    let cell = Cell { flags: slot.flags, value };
-                    self.install(writer, (tree.id, key, page_of(tree)), mode, || image_of(cell));
-                });
-            }
-            _ => self.note_hidden_tree(writer, op),
-        }
-        writer.status(self); // Also without an image (VERSION-4).
-    }
-
-    /// Adds the tree to the hidden trees if the change creates or loads it: rows of such a tree need no
-    /// versions. A tree that the writer created can be found only by snapshots to which the writer is
-    /// visible. For all other snapshots a tree that the writer loaded is empty: a tree is loaded only if the
-    /// writer has not changed its rows before, and it [has no images](Self::has_images).
-    fn note_hidden_tree(&self, writer: &mut WriterVersions, op: &UndoOp<'_>) {
-        match *op {
-            UndoOp::DropTree { tree } => writer.hidden_trees.push(tree.id),
-            UndoOp::EmptyTree { tree, .. } if !writer.hides(tree.id) => {
-                writer.hidden_trees.push(tree.id);
-                self.prune_loads();
-                let status = writer.status(self).clone();
-                let mut loads = self.loads.lock();
-                loads.push((tree.id, status));
-                // Release: as for the counts of images (VERSION-3).
-                self.loads_len.store(loads.len(), Release);
-            }
-            _ => {}
-        }
-    }
-
-    /// Stores an image, unless the mode has changed since the caller read it (VERSION-7).
-    fn install<'b>(
-        &self,
-        writer: &mut WriterVersions,
-        row: (TreeId, &[u8], Option<PageId>),
-        mode: u64,
-        before: impl FnOnce() -> Image<'b>,
-    ) {
-        let (is_current, open) = (|| self.mode() == mode, || self.open_now());
-        let status = writer.status.as_ref();
-        let made = self.store.install(row, status, || self.new_status(), is_current, before, open);
-        if made.is_some() {
-            writer.status = made;
-        }
-        if self.store.size().1 > self.limit_bytes {
-            self.shrink();
-        }
-    }
-
-    /// Drops versions that no snapshot needs. If that is not enough, makes the oldest snapshots too old and
-    /// drops their versions. Turns versions off if no snapshot is open.
-    #[cold]
-    fn shrink(&self) {
-        self.store.order_recent(|| self.open_now());
-        let (_, bytes) = self.store.size();
-        // Much less than the limit, so that this pays for the visit of all groups.
-        if bytes < self.limit_bytes / 16 * 15 {
-            return;
-        }
-        let Some(&oldest) = self.registry.timestamps().first() else { return self.turn_off_now() };
-        let mut too_old = 0;
-        self.registry.for_each(|slot, timestamp| {
-            too_old += u64::from(timestamp == oldest && slot.make_too_old(timestamp, bytes.max(1)));
-        });
-        self.too_old.fetch_add(too_old, Release); // Release: pairs with the Acquire in `closed_snapshots`
-        self.sweep(&self.open_now());
     }
 
     /// Returns `true` if [`commit`](Self::commit) makes the commit of this transaction visible to readers of

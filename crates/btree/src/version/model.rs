@@ -1,7 +1,9 @@
 //! The steps of the version store for interleaving models: the production code, on a tree without pages.
 
-use azekura_base::{PageId, TreeId};
+use azekura_base::{Lsn, PageId, TreeId};
 
+use super::sparse::{InPlace, LeftOut};
+use super::store::image_of;
 use super::{SnapshotId, Versions};
 use crate::node::Cell;
 use crate::tree::Tree;
@@ -41,6 +43,75 @@ pub fn before_update(versions: &Versions, undo: &mut UndoLog, key: &[u8]) {
     undo.push(&op);
 }
 
+/// A row of a leaf: its key, its page, and the page LSN.
+#[derive(Clone, Copy, Debug)]
+pub struct RowAt<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The leaf.
+    pub page: PageId,
+    /// The page LSN of the leaf.
+    pub page_lsn: Lsn,
+}
+
+/// Performs the steps of a change in place of a row with this `value`, under the mutex of the undo log and the
+/// latch of the leaf. `change` changes the leaf and returns the LSN of the change.
+pub fn change_in_place(
+    versions: &Versions,
+    undo: &mut UndoLog,
+    row: RowAt<'_>,
+    value: &[u8],
+    change: impl FnOnce() -> Lsn,
+) {
+    let (tree, key) = (Tree { root: row.page, ..TREE }, row.key);
+    let op = UndoOp::PutBack { tree, key, cell: Cell { flags: 0, value } };
+    let in_place = InPlace { page: row.page, page_lsn: row.page_lsn, slot: 0 };
+    let mode = versions.mode();
+    let marks = (!mode.is_multiple_of(2)).then(|| {
+        versions.store_unless_marked(undo, &op, Some(in_place), mode, |writer| {
+            let image = || image_of(Cell { flags: 0, value });
+            versions.install(writer, (tree.id, key, Some(row.page)), mode, image)
+        })
+    });
+    let lsn = change();
+    if let Some(Some(marks)) = marks {
+        marks.done(lsn);
+    }
+    undo.push(&op);
+}
+
+/// Performs the step of a backfill for the rows that a transaction has changed in place.
+pub fn backfill_changes(versions: &Versions, undo: &mut UndoLog) {
+    let is_complete = undo.writer.kept_in == versions.mode();
+    let count = if is_complete { undo.writer.left_out.first } else { undo.len() };
+    undo.writer.status(versions);
+    let mut rows = Vec::new();
+    for op in (0..count).filter_map(|i| undo.get(i)) {
+        if let UndoOp::PutBack { tree, key, cell } = op {
+            rows.push((tree, key.to_vec(), cell.value.to_vec()));
+        }
+    }
+    undo.writer.kept_in = versions.mode();
+    undo.writer.left_out = LeftOut::default();
+    for (tree, key, value) in rows {
+        let image = image_of(Cell { flags: 0, value: &value });
+        versions.store_visited(&mut undo.writer, (tree.id, &key, Some(tree.root)), image);
+    }
+}
+
+/// Begins a sparse period, as after a time without openings.
+pub fn begin_sparse(versions: &Versions) {
+    versions.begin_sparse();
+}
+
+/// Returns the value of a row that a snapshot reads instead of the value in the leaf.
+#[must_use]
+pub fn value_before(versions: &Versions, snapshot: &SnapshotId, row: RowAt<'_>) -> Option<Vec<u8>> {
+    let row = (TREE.id, row.key, Some(row.page));
+    let read = |before: Option<Cell<'_>>| before.map(|cell| cell.value.to_vec());
+    versions.store.resolve(row, snapshot.timestamp(), read).flatten()
+}
+
 /// Turns versions off, as after a time without open snapshots.
 pub fn turn_off(versions: &Versions) {
     versions.turn_off_now();
@@ -61,8 +132,6 @@ pub fn prune(versions: &Versions) {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use azekura_base::Lsn;
-
     use super::*;
 
     fn open(versions: &Versions) -> SnapshotId {

@@ -6,7 +6,7 @@ use azekura_base::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use azekura_base::sync::time::Instant;
 use azekura_base::{Lsn, TreeId};
 
-use super::{GRACE, SnapshotId, VersionPart, Versions};
+use super::{GRACE, SPARSE_AFTER, SnapshotId, VersionPart, Versions};
 
 /// Time for which openers use the same all-visible LSN. An older LSN is valid too (VERSION-5), and computing
 /// it locks each stripe of the list of active transactions. An opening takes about 0.1 µs, so about 1,000
@@ -16,12 +16,12 @@ const ALL_VISIBLE_FOR: Duration = Duration::from_micros(if cfg!(loom) { 0 } else
 const SWEPT_AT_ONCE: usize = 16;
 
 impl Versions {
-    /// Opens a snapshot to which every committed transaction is visible. If versions are off, calls `visit`,
-    /// which passes each active transaction to [`backfill`](Self::backfill). `all_visible` returns an LSN
+    /// Opens a snapshot to which every committed transaction is visible. If versions are off, or during a
+    /// sparse period, calls `visit`, which passes each active transaction to [`backfill`](Self::backfill). `all_visible` returns an LSN
     /// below all changes of transactions that are active or begin later (VERSION-5). `next_tree` returns an
     /// id above the ids of all trees, and is called last.
     ///
-    /// With versions on, the call writes only memory of its own stripe of threads. It also writes the clock
+    /// Otherwise the call writes only memory of its own stripe of threads. It also writes the clock
     /// if a transaction has committed since the clock's last advance.
     ///
     /// # Errors
@@ -56,7 +56,8 @@ impl Versions {
         self.mode.admits.load(Acquire) // Acquire: pairs with the Release in `turn_on`
     }
 
-    /// Turns versions on, if they are off, and opens a snapshot while no other thread changes the mode.
+    /// Turns versions on, if they are off, or ends a sparse period. Opens a snapshot while no other thread
+    /// changes the mode.
     #[cold]
     fn turn_on<E>(
         &self,
@@ -64,7 +65,10 @@ impl Versions {
         register: impl FnOnce() -> SnapshotId,
     ) -> Result<SnapshotId, E> {
         let _switching = self.switching.lock();
-        if !self.is_on() {
+        if self.is_sparse() {
+            self.end_sparse(visit)?;
+            self.mode.admits.store(true, Release); // Release: as below
+        } else if !self.is_on() {
             // The Release in `change_mode` publishes hints and slots.
             self.store.make();
             self.registry.make();
@@ -202,20 +206,26 @@ impl Versions {
     }
 
     /// Turns versions off if no snapshot is open and none was opened for [`GRACE`], so that writers stop
-    /// storing images. Continues a sweep that the [close](Self::close) of a snapshot has begun. Cheap if
-    /// there is nothing to do; call it periodically.
+    /// storing images. Begins a sparse period if a snapshot is open and none was opened for [`SPARSE_AFTER`],
+    /// so that writers store fewer images. Continues a sweep that the [close](Self::close) of a snapshot has
+    /// begun. Cheap if there is nothing to do; call it periodically.
     pub fn turn_off(&self) {
         if self.is_sweeping() {
             self.sweep_some(None);
         }
-        if !self.is_on() || self.registry.is_any_open() {
+        if !self.is_on() {
             return;
         }
         let computed = self.all_visible.computed.load(Relaxed); // Relaxed: a time that orders nothing
         let now = self.registry.nanoseconds(Instant::now());
-        // An opening after at least this time would have computed the all-visible LSN again.
-        if now.saturating_sub(computed) >= GRACE.as_nanos() as u64 {
-            self.turn_off_now();
+        // An opening after at least these times would have computed the all-visible LSN again.
+        let is_past = |time: Duration| now.saturating_sub(computed) >= time.as_nanos() as u64;
+        if !self.registry.is_any_open() {
+            if is_past(GRACE) {
+                self.turn_off_now();
+            }
+        } else if is_past(SPARSE_AFTER) && !self.is_sparse() {
+            self.begin_sparse();
         }
     }
 
@@ -228,11 +238,11 @@ impl Versions {
         }
     }
 
-    /// Returns `true` if writers store images and no snapshot is open: [`turn_off`](Self::turn_off) may turn
-    /// versions off.
+    /// Returns `true` if writers store more images than necessary: [`turn_off`](Self::turn_off) may turn
+    /// versions off, or begin a sparse period.
     #[must_use]
     pub fn can_turn_off(&self) -> bool {
-        self.is_on() && !self.registry.is_any_open()
+        self.is_on() && (!self.is_sparse() || !self.registry.is_any_open())
     }
 
     /// Stops the admission of openers, unless a snapshot is open or being opened (SNAP-2). The caller holds
@@ -240,7 +250,7 @@ impl Versions {
     fn stop_admission(&self) -> bool {
         self.mode.admits.store(false, Relaxed); // Relaxed: the fence of `is_any_open` orders it (SNAP-2)
         let is_unused = !self.registry.is_any_open();
-        if !is_unused {
+        if !is_unused && !self.is_sparse() {
             self.mode.admits.store(true, Release); // Release: as in `turn_on`
         }
         is_unused

@@ -92,24 +92,24 @@ impl VersionStore {
         self.groups.make(self.limit_bytes);
     }
 
-    /// Adds the image that a transaction is about to replace. `page` is the row's leaf. `writer` is a version
-    /// with the transaction's status. Without one, the image gets the status from `status`, and is returned.
-    /// Adds nothing if `is_current`, called under the mutex of the group, returns `false`. From time to time
-    /// drops versions of the changed rows that no snapshot needs. Directly afterward, a row has at most one
-    /// version more than snapshots are open.
+    /// Adds the image that a transaction is about to replace; returns `true` if it was added. `page` is the
+    /// row's leaf. `writer` is a version with the transaction's status. Without one, the image gets the status
+    /// from `status`, and `writer` becomes the image. Adds nothing if `is_current`, called under the mutex of
+    /// the group, returns `false`. From time to time drops versions of the changed rows that no snapshot needs.
+    /// Directly afterward, a row has at most one version more than snapshots are open.
     pub(crate) fn install<'b>(
         &self,
         (tree, key, page): (TreeId, &[u8], Option<PageId>),
-        writer: Option<&Version>,
+        writer: &mut Option<Version>,
         status: impl FnOnce() -> Status,
         is_current: impl Fn() -> bool,
         before: impl FnOnce() -> Image<'b>,
         open: impl Fn() -> OpenSnapshots,
-    ) -> Option<Version> {
+    ) -> bool {
         // Allocated before the mutex is locked, so that other writers of the group do not wait for the
         // allocation.
         let before = before();
-        let owner = writer.map_or_else(|| Ok(status()), Err);
+        let owner = writer.as_ref().map_or_else(|| Ok(status()), Err);
         let version = Version::new(key, cell_of(&before), owner);
         let made = writer.is_none().then(|| version.clone());
         let (key, memory, mut version) = (Key::new(key), version.memory() as i64, Some(version));
@@ -132,7 +132,11 @@ impl VersionStore {
             self.groups.divide(tree, key);
         }
         drop(dropped); // The mutex of the group has been released.
-        made.filter(|_| is_added == Some(true))
+        let is_added = is_added == Some(true);
+        if is_added && made.is_some() {
+            *writer = made;
+        }
+        is_added
     }
 
     /// Drops the versions of a row that belong to `writer` (V6).

@@ -25,8 +25,9 @@ fn none_open() -> OpenSnapshots {
 fn install(store: &VersionStore, tree: u32, key: &[u8], value: &[u8], page: u64) -> Version {
     let image = Some((0, value.into()));
     let row = (TreeId(tree), key, Some(PageId(page)));
-    let made = store.install(row, None, || Status::active(0), || true, || image, none_open);
-    made.expect("stores the image")
+    let mut made = None;
+    assert!(store.install(row, &mut made, || Status::active(0), || true, || image, none_open));
+    made.expect("has the status")
 }
 
 /// Each group has a place of its own, and the places of an allocation are adjacent.
@@ -129,7 +130,7 @@ fn lookups_find_all_versions_of_a_row_and_of_a_range_with_any_hint() {
 fn a_group_is_not_made_with_an_old_mode() {
     let store = VersionStore::new(64 << 20);
     let row = (TreeId(1), &b"key"[..], None);
-    assert!(store.install(row, None, || Status::active(0), || false, || None, none_open).is_none());
+    assert!(!store.install(row, &mut None, || Status::active(0), || false, || None, none_open));
     assert_eq!((store.groups().checked(), store.exact_size()), (0, (0, 0)));
 }
 
