@@ -7,29 +7,39 @@
 //! look-ups lock only this group.
 //!
 //! - **GROUP-1** The ranges of the groups of a tree are disjoint. The range of a group changes only while the
-//!   directory is locked exclusively, and under the mutex of the group. So a thread that has locked a group
-//!   that covers a key has all versions of the row.
+//!   directory is locked exclusively, and under the mutexes of the group and of its inbox. So a thread that
+//!   has locked a group that covers a key has all versions of the row.
 //! - **GROUP-2** If a thread finds no version of a row, and a transaction stores one later, then all that the
-//!   thread did before happens before the transaction's next steps. Both lock the directory or the same
-//!   group, or groups that follow from each other under these locks.
+//!   thread did before happens before the transaction's next steps. Both lock the directory or the inbox of
+//!   the same group, or of groups that follow from each other under these locks.
 //! - **GROUP-3** A group is never freed, only used again for another range. So a thread can lock the group of
 //!   any hint, and the range tells whether it is the right one.
 //!
-//! Order of locks: directory, group.
+//! - **GROUP-4** A writer adds its version to the *inbox* of a group, under a mutex that is held for a few
+//!   instructions only. Each thread that locks the group then moves the versions from the inbox to the other
+//!   versions of the group. So a writer, which holds a row lock and a latch, does not wait for a scan that
+//!   reads the group, also if the scan has lost its processor. The inbox has the range of its group.
+//!
+//! Order of locks: directory, group, inbox.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound::{Excluded, Included, Unbounded};
-use std::sync::OnceLock;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, OnceLock};
+
+// The atomic type of std: no protocol depends on the number, and a model has no step for it.
+use std::sync::atomic::AtomicUsize as MostNew;
 
 use azekura_base::striped::stripe_count;
 use azekura_base::sync::atomic::{
     AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
-use azekura_base::sync::{Mutex, RwLock};
+use azekura_base::sync::{Mutex, MutexGuard, RwLock};
 use azekura_base::{CachePadded, PageId, TreeId};
 
-use super::sorted::{Key, Sorted};
+use super::row::Version;
+use super::sorted::{Inbox, Key, Sorted};
 
 /// Number of versions beyond which a group is divided. With fewer groups, the rows of more leaves are in one
 /// group, so hints and scans find one group for a leaf.
@@ -90,26 +100,112 @@ impl Range {
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     /// `None` while the group is not in use.
-    range: Option<Range>,
+    range: Option<Arc<Range>>,
     pub(super) sorted: Sorted,
     /// Changes of the number and the memory of versions that are not in the totals yet.
     pub(super) unreported: (i64, i64),
     /// `true` if the group had no version at the last sweep.
     was_empty: bool,
+    /// `true` if the next writer should divide the group.
+    pub(super) is_large: bool,
 }
 
-impl Rows {
-    fn of(range: Range, mut sorted: Sorted) -> Self {
-        sorted.share(range.shared());
-        Self { range: Some(range), sorted, ..Self::default() }
+/// The versions that writers have added to a group since it was locked last.
+#[derive(Debug, Default)]
+pub(super) struct New {
+    range: Option<Arc<Range>>,
+    inbox: Inbox,
+    pub(super) unreported: (i64, i64),
+}
+
+fn covers(range: Option<&Arc<Range>>, tree: TreeId, key: Key<'_>) -> bool {
+    range.is_some_and(|range| range.covers(tree, key))
+}
+
+impl New {
+    /// Adds a version.
+    pub(super) fn push(&mut self, key: Key<'_>, version: Version) {
+        self.inbox.push(key, version);
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    rows: Mutex<Rows>,
+    new: Mutex<New>,
+    /// Number of versions in the inbox from which a writer orders the versions of the group.
+    most_new: MostNew,
+}
+
+/// A locked group, which has the versions of its inbox.
+pub(super) struct LockedGroup<'a> {
+    group: &'a Group,
+    rows: MutexGuard<'a, Rows>,
+}
+
+impl Group {
+    fn lock(&self) -> LockedGroup<'_> {
+        LockedGroup::of(self, self.rows.lock())
+    }
+
+    /// Locks the group, unless another thread has locked it.
+    pub(super) fn try_lock(&self) -> Option<LockedGroup<'_>> {
+        self.rows.try_lock().map(|rows| LockedGroup::of(self, rows))
+    }
+}
+
+impl Drop for LockedGroup<'_> {
+    fn drop(&mut self) {
+        let most = if self.rows.is_large { 1 } else { self.rows.sorted.most_new() };
+        self.group.most_new.store(most, Relaxed); // Relaxed: only selects the writer that orders
+    }
+}
+
+impl<'a> LockedGroup<'a> {
+    fn of(group: &'a Group, mut rows: MutexGuard<'a, Rows>) -> Self {
+        absorb(&mut rows, &mut group.new.lock());
+        Self { group, rows }
     }
 
     fn covers(&self, tree: TreeId, key: Key<'_>) -> bool {
-        self.range.as_ref().is_some_and(|range| range.covers(tree, key))
+        covers(self.range.as_ref(), tree, key)
+    }
+
+    /// Calls `change`, which may replace the range of the group, while no writer can add a version. The
+    /// directory is locked exclusively (GROUP-1).
+    fn change<R>(&mut self, change: impl FnOnce(&mut Rows) -> R) -> R {
+        let (mut new, rows) = (self.group.new.lock(), &mut *self.rows);
+        absorb(rows, &mut new);
+        let result = change(rows);
+        if let Some(range) = &rows.range {
+            rows.sorted.share(range.shared());
+        }
+        new.range.clone_from(&rows.range);
+        new.inbox = rows.sorted.inbox();
+        result
     }
 }
 
-type Group = Mutex<Rows>;
+/// Moves the versions of the inbox to the other versions.
+fn absorb(rows: &mut Rows, new: &mut New) {
+    rows.sorted.absorb(&mut new.inbox);
+    let (versions, bytes) = std::mem::take(&mut new.unreported);
+    rows.unreported = (rows.unreported.0 + versions, rows.unreported.1 + bytes);
+}
+
+impl Deref for LockedGroup<'_> {
+    type Target = Rows;
+
+    fn deref(&self) -> &Rows {
+        &self.rows
+    }
+}
+
+impl DerefMut for LockedGroup<'_> {
+    fn deref_mut(&mut self) -> &mut Rows {
+        &mut self.rows
+    }
+}
 
 /// The numbers of the groups of a tree, by their lower bounds.
 type OfTree = BTreeMap<Box<[u8]>, u32>;
@@ -191,7 +287,7 @@ impl Groups {
     }
 
     /// Puts a group into use, with the directory locked exclusively.
-    fn put(&self, directory: &mut Directory, rows: Rows) -> u32 {
+    fn put(&self, directory: &mut Directory, range: Range, sorted: Sorted) -> u32 {
         let number = directory.unused.pop().unwrap_or_else(|| {
             directory.made += 1;
             directory.made - 1
@@ -200,7 +296,9 @@ impl Groups {
         let len = FIRST << allocation;
         let groups =
             self.groups[allocation].get_or_init(|| (0..len).map(|_| CachePadded::default()).collect());
-        *groups[index].lock() = rows;
+        groups[index].lock().change(|rows| {
+            *rows = Rows { range: Some(Arc::new(range)), sorted, ..Rows::default() };
+        });
         // Relaxed: before the transaction's change and the fence of its commit (VERSION-3).
         self.len.fetch_add(1, Relaxed);
         number
@@ -253,28 +351,51 @@ impl Groups {
         Some(act(&mut rows))
     }
 
-    /// Calls `act` as [`with`](Self::with) does. Makes a group if there is none, unless `is_current`, called
-    /// with the directory locked, returns `false`.
-    pub(super) fn with_or_make<R>(
+    /// Calls `add` with the inbox of the group of a row, locked; `add` returns `true` if it has added a version.
+    /// Makes a group if there is none, unless `is_current`, called with the directory locked, returns `false`.
+    /// Returns whether a version was added, and the group if its versions should be ordered. Locks no group
+    /// (GROUP-4).
+    pub(super) fn add(
         &self,
         tree: TreeId,
         key: Key<'_>,
         page: Option<PageId>,
         is_current: impl Fn() -> bool,
-        mut act: impl FnMut(&mut Rows) -> R,
-    ) -> Option<R> {
+        mut add: impl FnMut(&mut New) -> bool,
+    ) -> (bool, Option<&Group>) {
+        let mut add_to = |group: &'_ Group| {
+            let mut new = group.new.lock();
+            let is_right = covers(new.range.as_ref(), tree, key);
+            // Relaxed: as in the drop of a locked group.
+            is_right.then(|| (add(&mut new), new.inbox.len() >= group.most_new.load(Relaxed)))
+        };
+        let hint = self.hint(page);
         loop {
-            if let Some(done) = self.with(tree, key, page, &mut act) {
-                return Some(done);
+            if let Some(group) = self.hinted(hint)
+                && let Some((is_added, is_due)) = add_to(group)
+            {
+                return (is_added, Some(group).filter(|_| is_due));
             }
+            let directory = self.directory.read();
+            let number = directory.trees.get(&tree).and_then(|of_tree| covering(of_tree, key.bytes()));
+            if let Some(number) = number
+                && let group = self.listed(number)
+                && let Some((is_added, is_due)) = add_to(group)
+            {
+                if let Some(hint) = hint {
+                    hint.store(number, Relaxed); // Relaxed: as in `hinted`
+                }
+                return (is_added, Some(group).filter(|_| is_due));
+            }
+            drop(directory);
             let mut directory = self.directory.write();
             if !is_current() {
-                return None;
+                return (false, None);
             }
             let of_tree = directory.trees.entry(tree).or_default();
             let below = covering(of_tree, key.bytes()).map(|number| {
-                let rows = self.listed(number).lock();
-                rows.range.as_ref().and_then(|range| range.upper.clone())
+                let new = self.listed(number).new.lock();
+                new.range.as_ref().and_then(|range| range.upper.clone())
             });
             let lower = match below {
                 Some(None) => continue, // Another thread has made the group.
@@ -284,7 +405,7 @@ impl Groups {
             };
             let above = of_tree.range::<[u8], _>((Excluded(key.bytes()), Unbounded)).next();
             let range = Range::new(tree, &lower, above.map(|(lower, _)| &**lower));
-            let number = self.put(&mut directory, Rows::of(range, Sorted::default()));
+            let number = self.put(&mut directory, range, Sorted::default());
             directory.trees.entry(tree).or_default().insert(lower, number);
         }
     }
@@ -363,16 +484,18 @@ impl Groups {
         let Some(of_tree) = directory.trees.get(&tree) else { return };
         let Some(number) = covering(of_tree, key.bytes()) else { return };
         let mut rows = self.listed(number).lock();
-        let rows = &mut *rows;
-        if !rows.covers(tree, key) || !self.is_large(rows) {
+        if !rows.covers(tree, key) || !self.is_large(&rows) {
             return;
         }
-        let Some(range) = &mut rows.range else { return };
-        let Some((at, upper)) = rows.sorted.split_off() else { return };
-        let above = Range::new(tree, &at, range.upper.as_deref());
-        *range = Range::new(tree, &range.lower, Some(&at));
-        rows.sorted.share(range.shared());
-        let number = self.put(&mut directory, Rows::of(above, upper));
+        let divided = rows.change(|rows| {
+            let range = rows.range.clone()?;
+            let (at, upper) = rows.sorted.split_off()?;
+            rows.is_large = false;
+            rows.range = Some(Arc::new(Range::new(tree, &range.lower, Some(&at))));
+            Some((Range::new(tree, &at, range.upper.as_deref()), at, upper))
+        });
+        let Some((above, at, upper)) = divided else { return };
+        let number = self.put(&mut directory, above, upper);
         directory.trees.entry(tree).or_default().insert(at, number);
     }
 
@@ -424,8 +547,11 @@ impl Groups {
         if !rows.was_empty || !rows.sorted.is_empty() {
             return false;
         }
-        removed(&mut rows);
-        let Some(range) = std::mem::take(&mut *rows).range else { return false };
+        let range = rows.change(|rows| {
+            rows.sorted.is_empty().then(|| removed(rows))?;
+            std::mem::take(rows).range
+        });
+        let Some(range) = range else { return false };
         if let Entry::Occupied(mut of_tree) = directory.trees.entry(range.tree) {
             of_tree.get_mut().remove(&range.lower);
             if of_tree.get().is_empty() {
@@ -436,24 +562,25 @@ impl Groups {
         true
     }
 
-    /// Removes all groups. Calls `removed` with each of them, and drops the results after all locks are
-    /// released.
-    pub(super) fn clear<R>(&self, mut removed: impl FnMut(&mut Rows) -> R) {
+    /// Removes all groups. Calls `removed` with each of them, then `at_end`, and returns the results of
+    /// `removed`.
+    pub(super) fn clear<R>(&self, mut removed: impl FnMut(&mut Rows) -> R, at_end: impl FnOnce()) -> Vec<R> {
         // Exclusively, also without groups: a thread that makes one later reads the mode that the caller has
         // set.
         let mut directory = self.directory.write();
         let all: Vec<_> = directory.all().collect();
         let mut rest = Vec::with_capacity(all.len());
         for &number in &all {
-            let mut rows = self.listed(number).lock();
-            rest.push(removed(&mut rows));
-            *rows = Rows::default();
+            self.listed(number).lock().change(|rows| {
+                rest.push(removed(rows));
+                *rows = Rows::default();
+            });
         }
         directory.trees.clear();
         directory.unused.extend(&all);
+        at_end();
         self.len.fetch_sub(all.len(), Release); // Release: pairs with the Acquire in `is_empty`
-        drop(directory);
-        drop(rest);
+        rest
     }
 }
 

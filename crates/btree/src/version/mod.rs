@@ -80,6 +80,7 @@ use crate::undo::UndoLog;
 use self::backfill::Measured;
 use self::registry::Registry;
 use self::row::Version;
+use self::sorted::Sorted;
 use self::sparse::{LeftOut, Marks};
 use self::status::{Status, Visibility};
 use self::store::{Image, OpenSnapshots, VersionStore};
@@ -332,20 +333,22 @@ impl Versions {
         self.loads_len.store(loads.len(), Release); // Release: as in `note_hidden_tree`
     }
 
-    /// Turns versions off. The caller holds `switching`, no snapshot is open, and no opener is admitted.
-    fn switch_off(&self) {
+    /// Turns versions off. The caller holds `switching`, no snapshot is open, and no opener is admitted. Returns
+    /// all versions: the caller drops them after it has released `switching`, for which openers wait.
+    fn switch_off(&self) -> Vec<Sorted> {
         self.change_mode();
         if self.is_sparse() {
             self.mode.sparse.fetch_add(1, Release); // Release: as in `change_mode`
         }
         // Images of active transactions are dropped too: the next opener visits these transactions again
         // (VERSION-7).
-        self.store.clear();
+        let versions = self.store.clear();
         let mut loads = self.loads.lock();
         loads.clear();
         self.loads_len.store(0, Release); // Release: as in `note_hidden_tree`
         drop(loads);
         self.swept_to.store(0, Relaxed); // Relaxed: a statistic
+        versions
     }
 
     /// Returns `true` if an open snapshot can read a value that a committed transaction replaced or removed.

@@ -74,7 +74,7 @@ impl Versions {
             self.registry.make();
             self.change_mode();
             if let Err(error) = visit(self) {
-                self.switch_off();
+                drop(self.switch_off());
                 return Err(error);
             }
             // Release: pairs with the Acquire in `admits`. An admitted opener reads the images that the visit
@@ -232,10 +232,10 @@ impl Versions {
     /// Turns versions off, unless a snapshot is open or another thread changes the mode.
     pub(super) fn turn_off_now(&self) {
         // Only tried: a thread that holds the mutex may wait for the undo log of this thread's transaction.
-        let Some(_switching) = self.switching.try_lock() else { return };
-        if self.is_on() && self.stop_admission() {
-            self.switch_off();
-        }
+        let Some(switching) = self.switching.try_lock() else { return };
+        let versions = (self.is_on() && self.stop_admission()).then(|| self.switch_off());
+        drop(switching);
+        drop(versions);
     }
 
     /// Returns `true` if writers store more images than necessary: [`turn_off`](Self::turn_off) may turn

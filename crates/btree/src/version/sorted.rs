@@ -112,6 +112,25 @@ pub(super) struct Sorted {
     skip: usize,
 }
 
+/// Versions that will be recent versions of a sequence, in the order of their additions.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    recent: Vec<Entry>,
+    /// The `skip` of the sequence (SORTED-1).
+    skip: usize,
+}
+
+impl Inbox {
+    /// Adds the newest version of its row.
+    pub(super) fn push(&mut self, key: Key<'_>, version: Version) {
+        self.recent.push(Entry { prefix: key.after(self.skip).prefix, version });
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.recent.len()
+    }
+}
+
 /// Returns a filter for the versions of one row, oldest first, which passes the versions that a snapshot
 /// needs. An image is needed by snapshots from the timestamp of the change that wrote it up to the timestamp
 /// of the change that replaced it. Of adjacent versions of one transaction, only the first is needed
@@ -164,10 +183,21 @@ impl Sorted {
         }
     }
 
-    /// Adds the newest version of its row. Returns `true` if the recent versions should be ordered.
-    pub(super) fn push(&mut self, key: Key<'_>, version: Version) -> bool {
-        self.recent.push(Entry { prefix: key.after(self.skip).prefix, version });
-        self.recent.len() >= fewest_recent().max(self.ordered.len() / RECENT_SHARE)
+    /// Returns an empty inbox for versions of these rows.
+    pub(super) fn inbox(&self) -> Inbox {
+        Inbox { recent: Vec::new(), skip: self.skip }
+    }
+
+    /// Adds the versions of an inbox, the newest ones of their rows, to the recent versions.
+    pub(super) fn absorb(&mut self, inbox: &mut Inbox) {
+        debug_assert_eq!(inbox.skip, self.skip, "the inbox is of these rows");
+        self.recent.append(&mut inbox.recent);
+    }
+
+    /// Returns the number of versions in the inbox from which the recent versions should be ordered.
+    pub(super) fn most_new(&self) -> usize {
+        let most = fewest_recent().max(self.ordered.len() / RECENT_SHARE);
+        most.saturating_sub(self.recent.len()).max(1)
     }
 
     /// Orders the recent versions. Drops versions of their rows that no snapshot needs.
@@ -286,14 +316,6 @@ impl Sorted {
         }
         dropped
     }
-
-    /// Removes all versions.
-    pub(super) fn clear(&mut self) -> Dropped {
-        let mut dropped = Dropped::default();
-        let Self { ordered, recent, .. } = std::mem::take(self);
-        ordered.into_iter().chain(recent).for_each(|entry| dropped.add(entry));
-        dropped
-    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -317,10 +339,19 @@ pub(super) mod tests {
         u64::from_le_bytes(value.try_into().expect("8 bytes"))
     }
 
+    /// Adds a version as a writer does; returns `true` if the recent versions should be ordered.
+    fn push(sorted: &mut Sorted, key: &[u8], version: Version) -> bool {
+        let (mut inbox, most) = (sorted.inbox(), sorted.most_new());
+        inbox.push(Key::new(key), version);
+        let is_due = inbox.len() >= most;
+        sorted.absorb(&mut inbox);
+        is_due
+    }
+
     fn add(sorted: &mut Sorted, key: &[u8], value: u64) -> Version {
         let cell = Cell { flags: 0, value: &value.to_le_bytes() };
         let version = Version::new(key, Some(cell), Ok(Status::active(0)));
-        if sorted.push(Key::new(key), version.clone()) {
+        if push(sorted, key, version.clone()) {
             sorted.order_recent(|| NONE_OPEN);
         }
         version
@@ -386,8 +417,7 @@ pub(super) mod tests {
             let of_row = sorted.of_row(row).map(|entry| number(entry.version()));
             assert!(of_row.eq(model.entry(key).or_default().iter().map(|(number, _)| *number)));
         }
-        assert_eq!(sorted.clear().versions.len(), model.values().map(Vec::len).sum::<usize>());
-        assert!(sorted.is_empty());
+        assert_eq!(sorted.ordered.len() + sorted.recent.len(), model.values().map(Vec::len).sum::<usize>());
     }
 
     /// Versions that no snapshot needs are at most an eighth of all versions, whatever the order of changes.
@@ -398,7 +428,7 @@ pub(super) mod tests {
         for change in 0..1_000_u64 {
             let version = Version::new(b"key", None, Ok(Status::active(0)));
             version.status().commit_at(7 + change / 500);
-            if sorted.push(Key::new(b"key"), version) {
+            if push(&mut sorted, b"key", version) {
                 sorted.order_recent(open);
                 assert_eq!(sorted.len(), 1, "the snapshot needs the first image only");
             }
@@ -414,7 +444,7 @@ pub(super) mod tests {
         let first = add(&mut sorted, b"key", 0);
         for value in 1..50_u64 {
             let cell = Cell { flags: 0, value: &value.to_le_bytes() };
-            if sorted.push(Key::new(b"key"), Version::new(b"key", Some(cell), Err(&first))) {
+            if push(&mut sorted, b"key", Version::new(b"key", Some(cell), Err(&first))) {
                 sorted.order_recent(|| NONE_OPEN);
             }
         }

@@ -8,9 +8,9 @@ use std::borrow::Cow;
 use azekura_base::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use azekura_base::{PageId, TreeId};
 
-use super::groups::{Groups, Rows};
+use super::groups::{Group, Groups, Rows};
 use super::row::Version;
-use super::sorted::{Entry, Key, needed};
+use super::sorted::{Entry, Key, Sorted, needed};
 use super::status::{Status, Visibility};
 use crate::node::Cell;
 
@@ -113,26 +113,26 @@ impl VersionStore {
         let version = Version::new(key, cell_of(&before), owner);
         let made = writer.is_none().then(|| version.clone());
         let (key, memory, mut version) = (Key::new(key), version.memory() as i64, Some(version));
-        let (mut is_large, mut dropped) = (false, Dropped::default());
-        let is_added = self.groups.with_or_make(tree, key, page, &is_current, |rows| {
+        let (is_added, due) = self.groups.add(tree, key, page, &is_current, |new| {
             let Some(version) = version.take().filter(|_| is_current()) else { return false };
-            self.count(rows, 1, memory);
-            if rows.sorted.push(key, version) {
-                let of_group = rows.sorted.order_recent(&open);
-                dropped = self.uncount(rows, of_group);
-            }
-            // After each addition, because a scan may order the recent versions before there are many.
-            is_large = self.groups.is_large(rows);
-            if is_large {
-                self.report(rows); // the largest part that is not reported decreases with each new group
-            }
+            new.push(key, version);
+            self.count(&mut new.unreported, 1, memory);
             true
         });
-        if is_large {
-            self.groups.divide(tree, key);
+        // If another thread has locked the group, the next writer tries it again.
+        if let Some(mut rows) = due.and_then(Group::try_lock) {
+            let dropped = self.order(&mut rows, &open);
+            let is_large = rows.is_large;
+            if is_large {
+                // The largest part that is not reported decreases with each new group.
+                self.report(&mut rows.unreported);
+            }
+            drop(rows);
+            drop(dropped); // The mutex of the group has been released.
+            if is_large {
+                self.groups.divide(tree, key);
+            }
         }
-        drop(dropped); // The mutex of the group has been released.
-        let is_added = is_added == Some(true);
         if is_added && made.is_some() {
             *writer = made;
         }
@@ -149,18 +149,25 @@ impl VersionStore {
         });
     }
 
-    fn count(&self, rows: &mut Rows, versions: i64, bytes: i64) {
-        rows.unreported.0 += versions;
-        rows.unreported.1 += bytes;
-        // The unreported parts of all groups together are about 1/16 of the limit, at most.
-        let most = (self.limit_bytes / 16) as i64 / self.groups.len().max(16) as i64;
-        if rows.unreported.1.abs() >= most.min(MOST_UNREPORTED) {
-            self.report(rows);
+    /// Orders the recent versions of a locked group; returns those that were dropped.
+    fn order(&self, rows: &mut Rows, open: impl Fn() -> OpenSnapshots) -> Dropped {
+        let dropped = rows.sorted.order_recent(open);
+        rows.is_large = self.groups.is_large(rows);
+        self.uncount(rows, dropped)
+    }
+
+    /// Adds to the versions and bytes of a group, or of its inbox, that are not in the totals.
+    fn count(&self, unreported: &mut (i64, i64), versions: i64, bytes: i64) {
+        *unreported = (unreported.0 + versions, unreported.1 + bytes);
+        // The unreported parts of all groups and inboxes together are about 1/16 of the limit, at most.
+        let most = (self.limit_bytes / 32) as i64 / self.groups.len().max(16) as i64;
+        if unreported.1.abs() >= most.min(MOST_UNREPORTED) {
+            self.report(unreported);
         }
     }
 
-    fn report(&self, rows: &mut Rows) {
-        let (versions, bytes) = std::mem::take(&mut rows.unreported);
+    fn report(&self, unreported: &mut (i64, i64)) {
+        let (versions, bytes) = std::mem::take(unreported);
         // Relaxed: the totals are statistics, and the limit is checked again.
         self.versions.fetch_add(versions, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
@@ -168,9 +175,7 @@ impl VersionStore {
 
     /// Subtracts dropped versions, and returns them: they are freed after the mutex of the group is released.
     fn uncount(&self, rows: &mut Rows, dropped: Dropped) -> Dropped {
-        if !dropped.versions.is_empty() {
-            self.count(rows, -(dropped.versions.len() as i64), -dropped.bytes);
-        }
+        self.count(&mut rows.unreported, -(dropped.versions.len() as i64), -dropped.bytes);
         dropped
     }
 
@@ -219,25 +224,25 @@ impl VersionStore {
 
     /// Removes the groups that have no version at two calls.
     pub(super) fn remove_unused(&self) {
-        self.groups.remove_unused(|rows| self.report(rows));
+        self.groups.remove_unused(|rows| self.report(&mut rows.unreported));
     }
 
     /// Drops the versions that no snapshot needs of the rows that changed since the last time.
     pub(crate) fn order_recent(&self, open: impl Fn() -> OpenSnapshots) {
-        self.groups.for_each(|rows| {
-            let dropped = rows.sorted.order_recent(&open);
-            self.uncount(rows, dropped)
-        });
+        self.groups.for_each(|rows| self.order(rows, &open));
     }
 
-    /// Drops all versions.
-    pub(crate) fn clear(&self) {
-        self.groups.clear(|rows| {
-            let dropped = rows.sorted.clear();
-            let dropped = self.uncount(rows, dropped);
-            self.report(rows);
-            dropped
-        });
+    /// Removes all versions, and returns them, so that the caller frees them after it has released its locks.
+    /// Reads no version.
+    pub(super) fn clear(&self) -> Vec<Sorted> {
+        self.groups.clear(
+            |rows| std::mem::take(&mut rows.sorted),
+            || {
+                // Relaxed, both: statistics. No group has versions or unreported changes now.
+                self.versions.store(0, Relaxed);
+                self.bytes.store(0, Relaxed);
+            },
+        )
     }
 
     /// Reads the row before a later change, if the row in the leaf is not visible to the snapshot. `page` is
@@ -273,8 +278,7 @@ impl VersionStore {
             return found;
         }
         self.groups.for_range(tree, (from, to), page, |rows, (from, to)| {
-            let dropped = rows.sorted.order_recent(&open);
-            let dropped = self.uncount(rows, dropped);
+            let dropped = self.order(rows, &open);
             let of_rows = rows.sorted.of_range(from, to).chunk_by(|a, b| a.order_of_rows(b).is_eq());
             found.extend(of_rows.filter_map(|row| resolve(row.iter(), timestamp, self.pushes)).cloned());
             dropped
