@@ -16,12 +16,12 @@ use crate::tree::Tree;
 use crate::undo::{UndoLog, UndoOp};
 
 impl Versions {
-    /// Stores the images that a transaction has replaced so far, or only those that it has left out, if it has
-    /// stored the others. The caller holds the mutex of the
-    /// transaction's undo log, and its commit record is not appended (VERSION-1); so its rows are locked and
-    /// unchanged. Reads the leaves of rows that were changed in place. Stores nothing and returns `false` if
-    /// the images do not fit into the memory for versions, so the time and the memory of a backfill are
-    /// bounded. [`UndoLog::image_bytes`] then has the memory that the images need.
+    /// Stores the images that a transaction has replaced so far, or only those that it has left out, if it
+    /// has stored the others. The caller holds the mutex of the transaction's undo log, and its commit
+    /// record is not appended (VERSION-1); so its rows are locked and unchanged. Reads the leaves of rows
+    /// that were changed in place. Stores nothing and returns `false` if the images do not fit into the
+    /// memory for versions, so the time and the memory of a backfill are bounded. [`UndoLog::image_bytes`]
+    /// then has the memory that the images need.
     ///
     /// # Errors
     ///

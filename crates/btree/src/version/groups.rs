@@ -351,10 +351,10 @@ impl Groups {
         Some(act(&mut rows))
     }
 
-    /// Calls `add` with the inbox of the group of a row, locked; `add` returns `true` if it has added a version.
-    /// Makes a group if there is none, unless `is_current`, called with the directory locked, returns `false`.
-    /// Returns whether a version was added, and the group if its versions should be ordered. Locks no group
-    /// (GROUP-4).
+    /// Calls `add` with the inbox of the group of a row, locked; `add` returns `true` if it has added a
+    /// version. Makes a group if there is none, unless `is_current`, called with the directory locked,
+    /// returns `false`. Returns whether a version was added, and the group if its versions should be
+    /// ordered. Locks no group (GROUP-4).
     pub(super) fn add(
         &self,
         tree: TreeId,

@@ -113,8 +113,8 @@ impl Versions {
         }
     }
 
-    /// Stores an image, unless the mode has changed since the caller read it (VERSION-7). Returns `true` if the
-    /// image is stored.
+    /// Stores an image, unless the mode has changed since the caller read it (VERSION-7). Returns `true` if
+    /// the image is stored.
     pub(super) fn install<'b>(
         &self,
         writer: &mut WriterVersions,

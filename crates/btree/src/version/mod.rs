@@ -40,12 +40,12 @@
 //! - **VERSION-6** A version is dropped only if no snapshot needs it: neither a listed open snapshot nor one
 //!   that was opened since the list was read. The last commit timestamp was read before the list, and
 //!   snapshots that are not listed have at least this timestamp ([`registry`], SNAP-1).
-//! - **VERSION-7** A transaction stores an image before each of its changes of a row, except for marked rows in
-//!   a sparse period. Only the first one is used, and the others are dropped later. Turning versions off drops all images. So a transaction has no
-//!   images of changes that it made while versions were off, or before they were turned off and on again,
-//!   until the opener has visited the transaction. A writer that read the mode before versions were turned
-//!   off stores no images afterward. It reads the mode again under the mutex of the group, and the count of
-//!   mode changes shows every change.
+//! - **VERSION-7** A transaction stores an image before each of its changes of a row, except for marked rows
+//!   in a sparse period. Only the first one is used, and the others are dropped later. Turning versions off
+//!   drops all images. So a transaction has no images of changes that it made while versions were off, or
+//!   before they were turned off and on again, until the opener has visited the transaction. A writer that
+//!   read the mode before versions were turned off stores no images afterward. It reads the mode again under
+//!   the mutex of the inbox, and the count of mode changes shows every change.
 //! - **VERSION-8** A transaction raises the last commit timestamp to its own before it commits, and an opener
 //!   uses a timestamp that is not below the last commit timestamp. So each transaction that had committed is
 //!   visible to the snapshot.
@@ -333,8 +333,9 @@ impl Versions {
         self.loads_len.store(loads.len(), Release); // Release: as in `note_hidden_tree`
     }
 
-    /// Turns versions off. The caller holds `switching`, no snapshot is open, and no opener is admitted. Returns
-    /// all versions: the caller drops them after it has released `switching`, for which openers wait.
+    /// Turns versions off. The caller holds `switching`, no snapshot is open, and no opener is admitted.
+    /// Returns all versions: the caller drops them after it has released `switching`, for which openers
+    /// wait.
     fn switch_off(&self) -> Vec<Sorted> {
         self.change_mode();
         if self.is_sparse() {

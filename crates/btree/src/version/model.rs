@@ -54,8 +54,8 @@ pub struct RowAt<'a> {
     pub page_lsn: Lsn,
 }
 
-/// Performs the steps of a change in place of a row with this `value`, under the mutex of the undo log and the
-/// latch of the leaf. `change` changes the leaf and returns the LSN of the change.
+/// Performs the steps of a change in place of a row with this `value`, under the mutex of the undo log and
+/// the latch of the leaf. `change` changes the leaf and returns the LSN of the change.
 pub fn change_in_place(
     versions: &Versions,
     undo: &mut UndoLog,

@@ -17,9 +17,9 @@ const SWEPT_AT_ONCE: usize = 16;
 
 impl Versions {
     /// Opens a snapshot to which every committed transaction is visible. If versions are off, or during a
-    /// sparse period, calls `visit`, which passes each active transaction to [`backfill`](Self::backfill). `all_visible` returns an LSN
-    /// below all changes of transactions that are active or begin later (VERSION-5). `next_tree` returns an
-    /// id above the ids of all trees, and is called last.
+    /// sparse period, calls `visit`, which passes each active transaction to [`backfill`](Self::backfill).
+    /// `all_visible` returns an LSN below all changes of transactions that are active or begin later
+    /// (VERSION-5). `next_tree` returns an id above the ids of all trees, and is called last.
     ///
     /// Otherwise the call writes only memory of its own stripe of threads. It also writes the clock
     /// if a transaction has committed since the clock's last advance.

@@ -1,10 +1,10 @@
 //! Sparse periods: images are stored only at the first change of a row in place.
 //!
-//! A row needs an image at its first change after the newest snapshot was opened. Its later changes need none,
-//! unless a snapshot is opened while the changing transaction is active. So if no snapshot has been opened
-//! for [`SPARSE_AFTER`], a *sparse period* begins: changes in place of rows that have an image since the
-//! period began store none. The next opener ends the period. It visits each active transaction, as the opener
-//! that turns versions on does, and stores the images that the transaction has left out.
+//! A row needs an image at its first change after the newest snapshot was opened. Its later changes need
+//! none, unless a snapshot is opened while the changing transaction is active. So if no snapshot has been
+//! opened for [`SPARSE_AFTER`], a *sparse period* begins: changes in place of rows that have an image since
+//! the period began store none. The next opener ends the period. It visits each active transaction, as the
+//! opener that turns versions on does, and stores the images that the transaction has left out.
 //!
 //! The rows that have an image are *marked* in a table by leaf, so that a change without an image locks no
 //! group, and its transaction needs no status and no timestamp.
@@ -13,13 +13,13 @@
 //!   visits all active transactions, before its own admission. So a transaction that leaves out an image
 //!   either ends before the next snapshot is opened, or the visit stores its image (VERSION-1).
 //! - **SPARSE-2** A transaction that reads the number of a period commits later than each snapshot that was
-//!   opened before. The thread that begins a period stops the admission, then advances the clock, then stores
-//!   the number. An admitted opener has drawn its timestamp from an earlier value of the clock: if it had read
-//!   the advanced clock, it would also have read that it is not admitted.
-//! - **SPARSE-3** A row is marked by the transaction that stores its image, in the period. The marks of a leaf
-//!   are valid for one page LSN, which is that of the last marked change. A change in place moves them to its
-//!   own LSN. Each other change of the leaf invalidates them, in particular the undo of a change. So the
-//!   transaction that marked a row has committed before another transaction finds the mark.
+//!   opened before. The thread that begins a period stops the admission, then advances the clock, then
+//!   stores the number. An admitted opener has drawn its timestamp from an earlier value of the clock: if it
+//!   had read the advanced clock, it would also have read that it is not admitted.
+//! - **SPARSE-3** A row is marked by the transaction that stores its image, in the period. The marks of a
+//!   leaf are valid for one page LSN, which is that of the last marked change. A change in place moves them
+//!   to its own LSN. Each other change of the leaf invalidates them, in particular the undo of a change. So
+//!   the transaction that marked a row has committed before another transaction finds the mark.
 //! - **SPARSE-4** Each place of the table is used by the leaves of several pages, under different latches. A
 //!   thread claims the place until its change is logged. No two pages have the same LSN of a change in place,
 //!   so the LSN also identifies the page.
@@ -125,8 +125,8 @@ impl UndoLog {
         (0..count.min(self.len())).filter_map(|i| row_of(&self.get(i)?))
     }
 
-    /// Returns `true` if the transaction may have left out the image of the row of `op`. If it has not, it has
-    /// stored the image before its first change of the row.
+    /// Returns `true` if the transaction may have left out the image of the row of `op`. If it has not, it
+    /// has stored the image before its first change of the row.
     pub(super) fn leaves_out(&self, op: &UndoOp<'_>) -> bool {
         let LeftOut { first, keys } = self.writer.left_out;
         first > 0
@@ -164,7 +164,8 @@ impl Marks {
         let place = places.get(row.page.0 as usize & (places.len() - 1))?;
         let slot = usize::from(row.slot);
         let word = place.rows.get(slot / 64)?;
-        let lsn = place.lsn.swap(CLAIMED, Acquire); // Acquire: pairs with the Release at the end of the last claim
+        // Acquire: pairs with the Release at the end of the last claim.
+        let lsn = place.lsn.swap(CLAIMED, Acquire);
         if lsn == CLAIMED {
             return None;
         }

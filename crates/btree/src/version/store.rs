@@ -93,10 +93,10 @@ impl VersionStore {
     }
 
     /// Adds the image that a transaction is about to replace; returns `true` if it was added. `page` is the
-    /// row's leaf. `writer` is a version with the transaction's status. Without one, the image gets the status
-    /// from `status`, and `writer` becomes the image. Adds nothing if `is_current`, called under the mutex of
-    /// the group, returns `false`. From time to time drops versions of the changed rows that no snapshot needs.
-    /// Directly afterward, a row has at most one version more than snapshots are open.
+    /// row's leaf. `writer` is a version with the transaction's status. Without one, the image gets the
+    /// status from `status`, and `writer` becomes the image. Adds nothing if `is_current`, called under the
+    /// mutex of the inbox, returns `false`. From time to time drops versions of the changed rows that no
+    /// snapshot needs. Directly afterward, a row has at most one version more than snapshots are open.
     pub(crate) fn install<'b>(
         &self,
         (tree, key, page): (TreeId, &[u8], Option<PageId>),
