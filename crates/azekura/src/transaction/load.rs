@@ -284,8 +284,8 @@ impl Load<'_> {
         self.switch(pages)
     }
 
-    /// Writes a large value whose parts are not all in memory. Returns `None` if the rest of the value is
-    /// short, and is in memory now.
+    /// Writes a large value that is not complete in memory. Returns `None` if the rest of the value is short,
+    /// and is in memory now.
     fn write_parts(&mut self, row: &mut Row, next: NextRow<'_>) -> Result<Option<OverflowRef>, Error> {
         let env = &self.tx.db.env;
         let piece_bytes = ChainWriter::piece_bytes(env.page_size());
