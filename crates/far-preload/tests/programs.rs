@@ -1,6 +1,5 @@
-//! Unmodified programs behave with far memory as without it: C programs with blocks, maps, threads, child
-//! processes and system calls, and GNU sort. `scripts/far-programs.py` runs programs that are not available
-//! everywhere.
+//! Unmodified programs behave with far memory as without it: C programs, and GNU sort.
+//! `scripts/far-programs.py` runs programs that are not available everywhere.
 
 #![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
@@ -21,6 +20,8 @@ mod memory;
 #[allow(dead_code, reason = "blocks of their own are mapped by the library only")]
 #[path = "../src/pool.rs"]
 mod pool;
+#[path = "programs/random.rs"]
+mod random;
 #[path = "../src/ranges.rs"]
 mod ranges;
 #[path = "programs/signals.rs"]

@@ -5,20 +5,29 @@
 //! lost. So the kernel gets a *bounce* buffer. The calling thread copies the bytes between the bounce buffer
 //! and far memory by loads and stores, which do wait for pages.
 //!
+//! Of several parts only the far ones are in the bounce buffer. The kernel accesses the others itself, and so
+//! determines the result if the program may not access one of them.
+//!
 //! Some bounce buffers are kept for reuse and acquired without a lock, because signal handlers may call
 //! `read` and `write`. If all are in use, memory is mapped. A thread that is canceled during a call keeps its
 //! bounce buffer permanently.
 
+use crate::session::{heap, is_bounced};
 use azekura_far::sys;
-use std::ptr;
+use libc::iovec;
 use std::sync::atomic::{
     AtomicBool, AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
 };
+use std::{ptr, slice};
 
 /// Size of a bounce buffer in bytes: more than any datagram, and large enough that the cost of a system call
 /// is small compared with the copying.
 pub(super) const BOUNCE: usize = 1 << 20;
+/// Size of the list of parts behind a bounce buffer.
+const LIST: usize = MOST_PARTS * size_of::<iovec>();
+/// Largest number of parts that the kernel accepts in one call.
+pub(super) const MOST_PARTS: usize = 1024;
 const KEPT: usize = 16;
 
 struct Slot {
@@ -70,7 +79,7 @@ impl Bounce {
             Some(index) => SLOTS[index].taken.store(false, Release),
             // SAFETY: mapped by `map`, and no pointer to the mapping is left.
             None => unsafe {
-                sys::call(libc::SYS_munmap, [self.at as usize, BOUNCE, 0, 0, 0, 0]);
+                sys::call(libc::SYS_munmap, [self.at as usize, BOUNCE + LIST, 0, 0, 0, 0]);
             },
         }
     }
@@ -79,15 +88,22 @@ impl Bounce {
 /// Maps memory by a system call, because `mmap` is a hook of this library.
 fn map() -> *mut u8 {
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    let arguments = [0, BOUNCE, protection as usize, flags as usize, usize::MAX, 0];
+    let arguments = [0, BOUNCE + LIST, protection as usize, flags as usize, usize::MAX, 0];
     // SAFETY: a new mapping at an address that the system chooses.
     let at = unsafe { sys::call(libc::SYS_mmap, arguments) };
     if at < 0 { ptr::null_mut() } else { at as *mut u8 }
 }
 
+/// Returns `true` if a piece of a part is in the bounce buffer: it is far memory without reserved pages. A
+/// piece that is far memory in part leaves far memory.
+fn is_far(at: usize, bytes: usize) -> bool {
+    let is_whole = || heap().is_some_and(|heap| heap.memory().manages_all(at..at.saturating_add(bytes)));
+    is_bounced(at, bytes) || is_whole()
+}
+
 /// The parts of a buffer, treated as one sequence of bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Parts<'a>(pub(super) &'a [libc::iovec]);
+pub(super) struct Parts<'a>(pub(super) &'a [iovec]);
 
 impl Parts<'_> {
     /// Returns the sum of the bytes; `None` if the kernel would return `EINVAL`.
@@ -96,33 +112,64 @@ impl Parts<'_> {
         (sum <= isize::MAX as usize).then_some(sum)
     }
 
-    /// Returns `true` if the kernel could not access some part.
+    /// Returns `true` if the kernel could not access some part. Parts that are far memory in part leave far
+    /// memory.
     pub(super) fn are_unserved(self) -> bool {
-        // Called for each part, because a part that is far memory in part leaves far memory.
-        let is_bounced =
-            |part: &libc::iovec| crate::session::is_bounced(part.iov_base as usize, part.iov_len);
-        self.0.iter().fold(false, |any, part| is_bounced(part) | any)
+        let is_far = |part: &iovec| is_bounced(part.iov_base as usize, part.iov_len);
+        self.0.iter().fold(false, |any, part| is_far(part) | any)
     }
 
-    /// Copies `bytes` bytes from the parts to `to`, beginning at byte `from` of the parts.
+    /// Returns the list for the kernel of a range of the parts, at most [`BOUNCE`] bytes: far pieces are
+    /// replaced by memory of the bounce buffer.
     ///
     /// # Safety
     ///
-    /// The caller may read the parts. The parts and `to` have at least this many bytes.
-    pub(super) unsafe fn gather(self, from: usize, to: *mut u8, bytes: usize) {
-        // SAFETY: inside the parts, by the caller's contract.
-        self.each(from, bytes, |part, at, here| unsafe { ptr::copy_nonoverlapping(part, to.add(at), here) });
+    /// The caller owns the bounce buffer, and uses no other list of it.
+    pub(super) unsafe fn laid_out<'a>(self, from: usize, bytes: usize, bounce: &'a Bounce) -> &'a [iovec] {
+        // SAFETY: the list is behind the bounce buffer, at an address of a page.
+        let list = unsafe { bounce.at.add(BOUNCE).cast::<iovec>() };
+        let mut count = 0;
+        self.each(from, bytes, |piece, before, here| {
+            let base = if is_far(piece as usize, here) { bounce.at.wrapping_add(before) } else { piece };
+            // SAFETY: there are at most `MOST_PARTS` parts, and each has at most one piece.
+            unsafe { list.add(count).write(iovec { iov_base: base.cast(), iov_len: here }) };
+            count += 1;
+        });
+        // SAFETY: initialized above.
+        unsafe { slice::from_raw_parts(list, count) }
     }
 
-    /// Copies `bytes` bytes from `source` into the parts, beginning at byte `from` of the parts.
+    /// Copies the far pieces of the range of a list into the bounce buffer.
+    ///
+    /// # Safety
+    ///
+    /// The caller may read the parts. The list is that of the range that begins at byte `from` of the parts.
+    pub(super) unsafe fn gather(self, from: usize, list: &[iovec]) {
+        let mut list = list.iter();
+        let bytes = list.clone().map(|piece| piece.iov_len).sum();
+        self.each(from, bytes, |piece, _, here| {
+            let Some(to) = list.next().map(|to| to.iov_base.cast::<u8>()).filter(|&to| to != piece) else {
+                return;
+            };
+            // SAFETY: inside the parts, and inside the bounce buffer.
+            unsafe { ptr::copy_nonoverlapping(piece, to, here) };
+        });
+    }
+
+    /// Copies the first `bytes` bytes of a list into the far pieces.
     ///
     /// # Safety
     ///
     /// The contract of `gather`, for writing the parts.
-    pub(super) unsafe fn scatter(self, from: usize, source: *const u8, bytes: usize) {
-        // SAFETY: inside the parts, by the caller's contract.
-        self.each(from, bytes, |part, at, here| unsafe {
-            ptr::copy_nonoverlapping(source.add(at), part, here)
+    pub(super) unsafe fn scatter(self, from: usize, list: &[iovec], bytes: usize) {
+        let mut list = list.iter();
+        self.each(from, bytes, |piece, _, here| {
+            let Some(got) = list.next().map(|got| got.iov_base.cast::<u8>()).filter(|&got| got != piece)
+            else {
+                return;
+            };
+            // SAFETY: inside the bounce buffer, and inside the parts.
+            unsafe { ptr::copy_nonoverlapping(got, piece, here) };
         });
     }
 
@@ -135,12 +182,12 @@ impl Parts<'_> {
                 from -= part.iov_len;
                 continue;
             }
-            let here = (part.iov_len - from).min(bytes - done);
-            one(part.iov_base.cast::<u8>().wrapping_add(from), done, here);
-            (done, from) = (done + here, 0);
             if done == bytes {
                 return;
             }
+            let here = (part.iov_len - from).min(bytes - done);
+            one(part.iov_base.cast::<u8>().wrapping_add(from), done, here);
+            (done, from) = (done + here, 0);
         }
     }
 }

@@ -3,9 +3,9 @@
 //! A message is indivisible, so it is transferred through one bounce buffer. A longer transfer can only be on
 //! a stream, and is continued by further calls if it must be complete (sending; `MSG_WAITALL`).
 
-use super::bounce::{BOUNCE, Bounce, Parts};
+use super::bounce::{BOUNCE, Bounce, MOST_PARTS, Parts};
 use super::once::Kept;
-use super::transfer::{bounced_in, bounced_out, one, unserved_parts};
+use super::transfer::{one, one_in, one_out, unserved_parts};
 use super::{errno, fail, queued};
 use crate::next::Next;
 use crate::session::{is_bounced, is_unserved, serves_system_calls};
@@ -48,7 +48,7 @@ pub(super) unsafe extern "C" fn recv(fd: c_int, at: *mut c_void, bytes: size_t, 
             return RECV.get()(fd, at, bytes, flags);
         }
         let all = flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_PEEK == 0;
-        bounced_in(Parts(&one(at, bytes)), || all, |to, n, _| RECV.get()(fd, to.cast(), n, flags))
+        one_in(at, bytes, || all, |to, n, _| RECV.get()(fd, to, n, flags))
     }
 }
 
@@ -63,7 +63,7 @@ pub(super) unsafe extern "C" fn send(fd: c_int, at: *const c_void, bytes: size_t
         if !is_bounced(at as usize, bytes) {
             return SEND.get()(fd, at, bytes, flags);
         }
-        bounced_out(Parts(&one(at, bytes)), || true, |from, n, _| SEND.get()(fd, from.cast(), n, flags))
+        one_out(at, bytes, || true, |from, n, _| SEND.get()(fd, from, n, flags))
     }
 }
 
@@ -122,14 +122,8 @@ pub(super) unsafe extern "C" fn sendto(
             return SENDTO.get()(fd, at, bytes, flags, to, length);
         }
         let Some((name, length)) = copied_name(to.cast(), length) else { return -1 };
-        bounced_out(
-            Parts(&one(at, bytes)),
-            || true,
-            |from, n, _| {
-                let to = if length == 0 { ptr::null() } else { (&raw const name).cast() };
-                SENDTO.get()(fd, from.cast(), n, flags, to, length)
-            },
-        )
+        let to = if length == 0 { ptr::null() } else { (&raw const name).cast() };
+        one_out(at, bytes, || true, |from, n, _| SENDTO.get()(fd, from, n, flags, to, length))
     }
 }
 
@@ -191,10 +185,9 @@ pub(super) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags
 }
 
 /// A message in ordinary memory that replaces the program's message. Name and control data are in this value,
-/// and all parts are in the bounce buffer.
+/// and the far parts are in the bounce buffer.
 struct Stand {
     message: msghdr,
-    part: iovec,
     name: libc::sockaddr_storage,
     control: [u64; CONTROL / 8],
 }
@@ -207,13 +200,12 @@ impl Stand {
     /// # Safety
     ///
     /// `like` points to a message.
-    unsafe fn lay_out(&mut self, like: *const msghdr, bounce: &Bounce, bytes: usize) {
+    unsafe fn lay_out(&mut self, like: *const msghdr, list: &[iovec]) {
         // SAFETY: the message is that of the caller.
         let like = unsafe { &*like };
-        self.part = iovec { iov_base: bounce.at().cast(), iov_len: bytes };
         self.message = *like;
-        self.message.msg_iov = &raw mut self.part;
-        self.message.msg_iovlen = 1;
+        self.message.msg_iov = list.as_ptr().cast_mut();
+        self.message.msg_iovlen = list.len();
         if !like.msg_name.is_null() {
             self.message.msg_name = (&raw mut self.name).cast();
             self.message.msg_namelen = like.msg_namelen.min(size_of_val(&self.name) as socklen_t);
@@ -269,14 +261,14 @@ impl Stand {
 }
 
 /// Replaces a message by one with a bounce buffer while `call` runs. `call` gets the replacement, the parts,
-/// the bounce buffer, and the number of bytes.
+/// the bounce buffer, and the list of the first bytes.
 ///
 /// # Safety
 ///
 /// The caller owns the message and all memory to which it points.
 unsafe fn stood_for(
     message: *const msghdr,
-    call: impl FnOnce(&mut Stand, Parts<'_>, &Bounce, usize) -> ssize_t,
+    call: impl FnOnce(&mut Stand, Parts<'_>, &Bounce, &[iovec]) -> ssize_t,
 ) -> ssize_t {
     // SAFETY: all zeros is a valid value. The caller's message has this number of parts.
     let (mut stand, parts) = unsafe {
@@ -284,6 +276,10 @@ unsafe fn stood_for(
         let parts = if count == 0 { &[][..] } else { std::slice::from_raw_parts((*message).msg_iov, count) };
         (mem::zeroed::<Stand>(), Parts(parts))
     };
+    if parts.0.len() > MOST_PARTS {
+        fail(libc::EMSGSIZE);
+        return -1;
+    }
     let Some(bytes) = parts.bytes() else {
         fail(libc::EINVAL);
         return -1;
@@ -292,10 +288,11 @@ unsafe fn stood_for(
         fail(libc::ENOMEM);
         return -1;
     };
-    let bytes = bytes.min(BOUNCE);
-    // SAFETY: the message is that of the caller.
-    unsafe { stand.lay_out(message, &bounce, bytes) };
-    let result = call(&mut stand, parts, &bounce, bytes);
+    // SAFETY: this thread owns the bounce buffer, and the message is that of the caller.
+    let list = unsafe { parts.laid_out(0, bytes.min(BOUNCE), &bounce) };
+    // SAFETY: as above.
+    unsafe { stand.lay_out(message, list) };
+    let result = call(&mut stand, parts, &bounce, list);
     let kept = errno();
     bounce.give_back();
     fail(kept);
@@ -306,19 +303,20 @@ unsafe fn recvmsg_bounced(fd: c_int, message: *mut msghdr, flags: c_int) -> ssiz
     // SAFETY: the message is that of the caller. With `MSG_TRUNC` the result can be longer than the buffer,
     // so it is limited.
     unsafe {
-        stood_for(message, |stand, parts, bounce, bytes| {
+        stood_for(message, |stand, parts, bounce, list| {
             let got = RECVMSG.get()(fd, &raw mut stand.message, flags);
             if got < 0 {
                 return got;
             }
-            parts.scatter(0, bounce.at(), (got as usize).min(bytes));
+            parts.scatter(0, list, (got as usize).min(bytes_in(list)));
             stand.copy_to(message);
             if flags & libc::MSG_WAITALL == 0 || flags & libc::MSG_PEEK != 0 {
                 return got;
             }
-            continued(parts, got, |done, asked| {
-                let got = RECV.get()(fd, bounce.at().cast(), asked, flags);
-                parts.scatter(done, bounce.at(), usize::try_from(got).unwrap_or(0).min(asked));
+            continued(parts, got, bounce, |done, list| {
+                let mut more = with_parts(list);
+                let got = RECVMSG.get()(fd, &raw mut more, flags);
+                parts.scatter(done, list, usize::try_from(got).unwrap_or(0).min(bytes_in(list)));
                 got
             })
         })
@@ -332,28 +330,49 @@ unsafe fn sendmsg_bounced(fd: c_int, message: *const msghdr, flags: c_int) -> ss
             fail(libc::ENOBUFS); // longer than the kernel accepts
             return -1;
         }
-        stood_for(message, |stand, parts, bounce, bytes| {
-            parts.gather(0, bounce.at(), bytes);
+        stood_for(message, |stand, parts, bounce, list| {
+            parts.gather(0, list);
             stand.copy_from(message);
             let sent = SENDMSG.get()(fd, &raw const stand.message, flags);
-            continued(parts, sent, |done, asked| {
-                parts.gather(done, bounce.at(), asked);
-                SEND.get()(fd, bounce.at().cast(), asked, flags)
+            continued(parts, sent, bounce, |done, list| {
+                parts.gather(done, list);
+                let more = with_parts(list);
+                SENDMSG.get()(fd, &raw const more, flags)
             })
         })
     }
 }
 
+/// Returns a message with these parts only.
+fn with_parts(list: &[iovec]) -> msghdr {
+    // SAFETY: all zeros is a valid value.
+    let mut message: msghdr = unsafe { mem::zeroed() };
+    message.msg_iov = list.as_ptr().cast_mut();
+    message.msg_iovlen = list.len();
+    message
+}
+
+fn bytes_in(list: &[iovec]) -> usize {
+    list.iter().map(|part| part.iov_len).sum()
+}
+
 /// Continues a transfer after a call with this result. If the call has transferred a full bounce buffer, the
-/// rest is transferred by `one` until a call is short. `one` gets the numbers of bytes that are done and that
-/// are requested. Returns the number of transferred bytes, or the result of the first call.
-fn continued(parts: Parts<'_>, first: ssize_t, one: impl Fn(usize, usize) -> ssize_t) -> ssize_t {
+/// rest is transferred by `one` until a call is short. `one` gets the number of bytes that are done, and the
+/// list for the kernel. Returns the number of transferred bytes, or the result of the first call.
+fn continued(
+    parts: Parts<'_>,
+    first: ssize_t,
+    bounce: &Bounce,
+    one: impl Fn(usize, &[iovec]) -> ssize_t,
+) -> ssize_t {
     let bytes = parts.bytes().unwrap_or(0);
     let mut done = first;
     let mut is_full = first == BOUNCE as ssize_t;
     while is_full && (done as usize) < bytes {
         let asked = (bytes - done as usize).min(BOUNCE);
-        let here = one(done as usize, asked);
+        // SAFETY: this thread owns the bounce buffer, and the previous list is not used any more.
+        let list = unsafe { parts.laid_out(done as usize, asked, bounce) };
+        let here = one(done as usize, list);
         done += here.max(0);
         is_full = here == asked as ssize_t;
     }

@@ -14,9 +14,8 @@
 //! `main`. Their content identifies them: they contain the addresses of these functions, which the C
 //! library has exported under these names since 1997.
 
-use super::bounce::Parts;
 use super::own;
-use super::transfer::{bounced_in, bounced_out, one};
+use super::transfer::{one_in, one_out};
 use crate::next::{Next, exists};
 use crate::session::is_unserved;
 use libc::{FILE, off_t, ssize_t};
@@ -45,11 +44,7 @@ unsafe extern "C" fn read(stream: *mut FILE, at: *mut c_void, bytes: ssize_t) ->
             return READ.get()(stream, at, bytes);
         }
         // One call: the first part from a pipe suffices, and the C library reads again if it needs more.
-        bounced_in(
-            Parts(&one(at, length)),
-            || false,
-            |to, n, _| READ.get()(stream, to.cast(), n.cast_signed()),
-        )
+        one_in(at, length, || false, |to, n, _| READ.get()(stream, to, n.cast_signed()))
     }
 }
 
@@ -59,8 +54,8 @@ unsafe extern "C" fn write(stream: *mut FILE, at: *const c_void, bytes: ssize_t)
         let length = usize::try_from(bytes).unwrap_or(0);
         own::before_transfer(libc::fileno(stream), || length);
         if is_unserved(at as usize, length) {
-            let put = |from: *mut u8, n: usize, _| WRITE.get()(stream, from.cast(), n.cast_signed());
-            let written = bounced_out(Parts(&one(at, length)), || true, put);
+            let put = |from, n: usize, _| WRITE.get()(stream, from, n.cast_signed());
+            let written = one_out(at, length, || true, put);
             // Without memory for a bounce buffer, the C library's function may still succeed if the page is
             // resident. Otherwise it marks the stream as failed.
             if written >= 0 {

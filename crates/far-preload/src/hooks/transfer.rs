@@ -9,7 +9,7 @@
 //! Direct I/O (`O_DIRECT`) reads through a bounce buffer with every mechanism: the device writes into the
 //! pages of the buffer without a fault, and a page could be paged out meanwhile.
 
-use super::bounce::{BOUNCE, Bounce, Parts};
+use super::bounce::{BOUNCE, Bounce, MOST_PARTS, Parts};
 use super::once::Kept;
 use super::{errno, fail, own};
 use crate::next::Next;
@@ -40,55 +40,95 @@ static PREADV2: Next<VectorAtHow> = Next::new(c"preadv64v2");
 static PWRITEV2: Next<VectorAtHow> = Next::new(c"pwritev64v2");
 static GETRANDOM: Next<Random> = Next::new(c"getrandom");
 
-/// Largest number of parts that the kernel accepts in one call.
-const MOST_PARTS: c_int = 1024;
-
-/// Fills the parts through a bounce buffer. `call` gets the buffer, the largest number of bytes to read into
-/// it, and the number of bytes that were read before.
+/// Fills the parts through a bounce buffer. `call` gets the list for the kernel, and the number of bytes that
+/// were read before.
 ///
 /// # Safety
 ///
-/// The caller may write the parts.
+/// The caller may write the far parts.
 pub(super) unsafe fn bounced_in(
     parts: Parts<'_>,
     goes_on: impl Fn() -> bool,
-    call: impl Fn(*mut u8, usize, usize) -> ssize_t,
+    call: impl Fn(&[iovec], usize) -> ssize_t,
 ) -> ssize_t {
-    // SAFETY: at most the requested number of bytes, which fits into the bounce buffer and into the rest of
-    // the parts.
-    carried(parts, goes_on, |bounce, asked, done| unsafe {
-        let got = call(bounce, asked, done);
+    // SAFETY: the list is that of the range, and the call returns at most its number of bytes, unless it
+    // returns the length of a longer message.
+    carried(parts, goes_on, |list, asked, done| unsafe {
+        let got = call(list, done);
         if got > 0 {
-            parts.scatter(done, bounce, (got as usize).min(asked));
+            parts.scatter(done, list, (got as usize).min(asked));
         }
         got
     })
 }
 
-/// Writes the parts through a bounce buffer. `call` gets the buffer, the number of bytes to write from it,
-/// and the number of bytes that were written before.
+/// Writes the parts through a bounce buffer. `call` gets the list for the kernel, and the number of bytes
+/// that were written before.
 ///
 /// # Safety
 ///
-/// The caller may read the parts.
+/// The caller may read the far parts.
 pub(super) unsafe fn bounced_out(
     parts: Parts<'_>,
     goes_on: impl Fn() -> bool,
-    call: impl Fn(*mut u8, usize, usize) -> ssize_t,
+    call: impl Fn(&[iovec], usize) -> ssize_t,
 ) -> ssize_t {
-    // SAFETY: at most the requested number of bytes, which the bounce buffer and the rest of the parts have.
-    carried(parts, goes_on, |bounce, asked, done| unsafe {
-        parts.gather(done, bounce, asked);
-        call(bounce, asked, done)
+    // SAFETY: the list is that of the range.
+    carried(parts, goes_on, |list, _, done| unsafe {
+        parts.gather(done, list);
+        call(list, done)
     })
 }
 
-/// Transfers until all bytes are transferred or a call was short. Returns the number of bytes, or -1 for an
+/// Fills one buffer through a bounce buffer. `call` gets the memory for the kernel, its length, and the
+/// number of bytes that were read before.
+///
+/// # Safety
+///
+/// The caller may write the buffer.
+pub(super) unsafe fn one_in(
+    at: *mut c_void,
+    bytes: size_t,
+    goes_on: impl Fn() -> bool,
+    call: impl Fn(*mut c_void, usize, usize) -> ssize_t,
+) -> ssize_t {
+    // SAFETY: the caller keeps this function's contract. The list of one buffer has one part.
+    unsafe {
+        bounced_in(Parts(&one(at, bytes)), goes_on, |list, done| {
+            let (to, bytes) = list.first().map_or((at, 0), |part| (part.iov_base, part.iov_len));
+            call(to, bytes, done)
+        })
+    }
+}
+
+/// Writes one buffer through a bounce buffer; otherwise as [`one_in`].
+///
+/// # Safety
+///
+/// The caller may read the buffer.
+pub(super) unsafe fn one_out(
+    at: *const c_void,
+    bytes: size_t,
+    goes_on: impl Fn() -> bool,
+    call: impl Fn(*const c_void, usize, usize) -> ssize_t,
+) -> ssize_t {
+    // SAFETY: as in `one_in`.
+    unsafe {
+        bounced_out(Parts(&one(at, bytes)), goes_on, |list, done| {
+            let (from, bytes) =
+                list.first().map_or((at, 0), |part| (part.iov_base.cast_const(), part.iov_len));
+            call(from, bytes, done)
+        })
+    }
+}
+
+/// Transfers until all bytes are transferred or a call was short. `one` gets the list for the kernel, its
+/// number of bytes, and the number of bytes before it. Returns the number of bytes, or -1 for an
 /// error.
 fn carried(
     parts: Parts<'_>,
     goes_on: impl Fn() -> bool,
-    one: impl Fn(*mut u8, usize, usize) -> ssize_t,
+    one: impl Fn(&[iovec], usize, usize) -> ssize_t,
 ) -> ssize_t {
     let Some(bytes) = parts.bytes() else {
         fail(libc::EINVAL);
@@ -101,7 +141,9 @@ fn carried(
     let mut done = 0;
     let result = loop {
         let asked = (bytes - done).min(BOUNCE);
-        let here = one(bounce.at(), asked, done);
+        // SAFETY: this thread owns the bounce buffer, and the previous list is not used any more.
+        let list = unsafe { parts.laid_out(done, asked, &bounce) };
+        let here = one(list, asked, done);
         if here <= 0 {
             break if done > 0 { done as ssize_t } else { here };
         }
@@ -189,8 +231,8 @@ macro_rules! read {
                 if !reads_by_bounce(fd, at as usize, bytes) {
                     return $next.get()(fd, at, bytes $(, $offset)?);
                 }
-                bounced_in(Parts(&one(at, bytes)), || has_more(fd), |to, n, _done| {
-                    $next.get()(fd, to.cast(), n $(, $offset.wrapping_add(_done as off_t))?)
+                one_in(at, bytes, || has_more(fd), |to, n, _done| {
+                    $next.get()(fd, to, n $(, $offset.wrapping_add(_done as off_t))?)
                 })
             }
         }
@@ -212,8 +254,8 @@ macro_rules! write {
                 if !is_bounced(at as usize, bytes) {
                     return $next.get()(fd, at, bytes $(, $offset)?);
                 }
-                bounced_out(Parts(&one(at, bytes)), || true, |from, n, _done| {
-                    $next.get()(fd, from.cast(), n $(, $offset.wrapping_add(_done as off_t))?)
+                one_out(at, bytes, || true, |from, n, _done| {
+                    $next.get()(fd, from, n $(, $offset.wrapping_add(_done as off_t))?)
                 })
             }
         }
@@ -235,7 +277,7 @@ write!(pwrite64, PWRITE, offset);
 /// The contract of `readv`: `at` points to `count` parts.
 pub(super) unsafe fn unserved_parts<'a>(at: *const iovec, count: usize) -> Option<Parts<'a>> {
     // If the kernel waits for far memory, it also reports a list that cannot be read.
-    if serves_system_calls() || at.is_null() || count == 0 || count > MOST_PARTS as usize {
+    if serves_system_calls() || at.is_null() || count == 0 || count > MOST_PARTS {
         return None;
     }
     // SAFETY: the caller keeps this function's contract.
@@ -253,7 +295,7 @@ unsafe fn parts_to_read<'a>(fd: c_int, at: *const iovec, count: usize) -> Option
     if let Some(parts) = unsafe { unserved_parts(at, count) } {
         return Some(parts);
     }
-    if at.is_null() || count > MOST_PARTS as usize {
+    if at.is_null() || count > MOST_PARTS {
         return None;
     }
     // SAFETY: the caller keeps this function's contract.
@@ -278,7 +320,7 @@ unsafe fn parts_to_write<'a>(_fd: c_int, at: *const iovec, count: usize) -> Opti
 ///
 /// The contract of `readv`: `at` points to `count` parts.
 unsafe fn bytes_of(at: *const iovec, count: c_int) -> usize {
-    if at.is_null() || !(0..=MOST_PARTS).contains(&count) {
+    if at.is_null() || !(0..=MOST_PARTS as c_int).contains(&count) {
         return 0;
     }
     // SAFETY: the caller keeps this function's contract.
@@ -302,9 +344,9 @@ macro_rules! vector {
                 before!(fd, || bytes_of(parts, count) $(, $offset)?);
                 match usize::try_from(count).ok().and_then(|count| $parts(fd, parts, count)) {
                     None => $next.get()(fd, parts, count $(, $offset $(, $how)?)?),
-                    Some(parts) => $bounced(parts, || $goes_on(fd), |at, n, _done| {
-                        let part = one(at.cast(), n);
-                        $next.get()(fd, part.as_ptr(), 1 $(, further($offset, _done) $(, $how)?)?)
+                    Some(parts) => $bounced(parts, || $goes_on(fd), |list, _done| {
+                        let count = list.len() as c_int;
+                        $next.get()(fd, list.as_ptr(), count $(, further($offset, _done) $(, $how)?)?)
                     }),
                 }
             }
@@ -342,7 +384,7 @@ pub(super) unsafe extern "C" fn getrandom(at: *mut c_void, bytes: size_t, flags:
         if !is_unserved(at as usize, bytes) {
             return GETRANDOM.get()(at, bytes, flags);
         }
-        bounced_in(Parts(&one(at, bytes)), || true, |to, n, _| GETRANDOM.get()(to.cast(), n, flags))
+        one_in(at, bytes, || true, |to, n, _| GETRANDOM.get()(to, n, flags))
     }
 }
 
@@ -358,11 +400,12 @@ pub(super) unsafe extern "C" fn arc4random_buf(at: *mut c_void, bytes: size_t) {
         if !is_unserved(at as usize, bytes) {
             return ARC4RANDOM.get()(at, bytes);
         }
-        let filled = bounced_in(
-            Parts(&one(at, bytes)),
+        let filled = one_in(
+            at,
+            bytes,
             || true,
             |to, n, _| {
-                ARC4RANDOM.get()(to.cast(), n);
+                ARC4RANDOM.get()(to, n);
                 n.cast_signed()
             },
         );
@@ -396,11 +439,12 @@ pub(super) unsafe extern "C" fn msgrcv(
         if whole > BOUNCE || !is_unserved(at as usize, whole) {
             return MSGRCV.get()(queue, at, bytes, kind, flags);
         }
-        let got = bounced_in(
-            Parts(&one(at, whole)),
+        let got = one_in(
+            at,
+            whole,
             || false,
             |to, _, _| {
-                let got = MSGRCV.get()(queue, to.cast(), bytes, kind, flags);
+                let got = MSGRCV.get()(queue, to, bytes, kind, flags);
                 if got < 0 { got } else { got + KIND as ssize_t }
             },
         );
@@ -426,8 +470,9 @@ pub(super) unsafe extern "C" fn mq_timedreceive(
         let got = if bytes > BOUNCE || !is_unserved(at as usize, bytes) {
             MQ_TIMEDRECEIVE.get()(queue, at, bytes, priority, until)
         } else {
-            bounced_in(
-                Parts(&one(at.cast(), bytes)),
+            one_in(
+                at.cast(),
+                bytes,
                 || false,
                 |to, n, _| MQ_TIMEDRECEIVE.get()(queue, to.cast(), n, priority, until),
             )
