@@ -5,10 +5,11 @@
 //! pages a caller may evict pages, free pages, or wait for other threads. It must not use pages that were
 //! freed: see CHAIN-1.
 
+use azekura_base::page::PageType;
 use azekura_base::{PageId, PageWords};
 use azekura_buffer::{OptimisticPage, Peek};
 
-use super::{ChainPage, MAX_VALUE, OverflowRef, PAYLOAD_AT, chain_pages, payload};
+use super::{ChainPage, INDEX_AT, LEN_AT, MAX_VALUE, OverflowRef, PAYLOAD_AT, chain_pages, payload};
 use crate::env::Env;
 use crate::error::TreeError;
 
@@ -231,6 +232,27 @@ pub(crate) fn read(env: &Env, reference: OverflowRef, out: &mut Vec<u8>) -> Resu
     Ok(())
 }
 
+/// Copies bytes as [`read_at`] does, if all of them are in the first page, and this page is resident and as
+/// expected. Needs no [`ChainReader`].
+fn read_first_page(env: &Env, reference: OverflowRef, offset: u64, out: &mut [u8]) -> Option<usize> {
+    let wanted = usize::try_from(reference.len.checked_sub(offset)?).unwrap_or(usize::MAX).min(out.len());
+    let payload = payload(env.page_size()) as u64;
+    if wanted == 0 || offset.checked_add(wanted as u64)? > payload || reference.len > MAX_VALUE {
+        return None;
+    }
+    let Peek::Page(page) = env.pool().peek_start(reference.head, PREFETCHED_BYTES) else { return None };
+    let words = page.words();
+    let len = payload.min(reference.len);
+    let is_first = words.page_type() == Some(PageType::Overflow)
+        && words.u64(INDEX_AT) == 0
+        && u64::from(words.u32(LEN_AT)) == len;
+    if !is_first {
+        return None; // the reader finds the reason
+    }
+    words.read(PAYLOAD_AT + offset as usize, &mut out[..wanted]);
+    page.is_valid().then_some(wanted)
+}
+
 /// Copies bytes of the referenced value from `offset` on to `out`. Returns the number of copied bytes, which
 /// is less than the length of `out` only at the end of the value. Reads the pages with these bytes and the
 /// first page of each run.
@@ -244,6 +266,9 @@ pub(crate) fn read_at(
     offset: u64,
     out: &mut [u8],
 ) -> Result<usize, TreeError> {
+    if let Some(copied) = read_first_page(env, reference, offset, out) {
+        return Ok(copied);
+    }
     let mut reader = ChainReader::new(env, reference)?;
     let left = usize::try_from(reference.len.saturating_sub(offset)).unwrap_or(usize::MAX);
     let wanted = left.min(out.len());
