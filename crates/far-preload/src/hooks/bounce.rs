@@ -125,7 +125,7 @@ impl Parts<'_> {
     /// # Safety
     ///
     /// The caller owns the bounce buffer, and uses no other list of it.
-    pub(super) unsafe fn laid_out<'a>(self, from: usize, bytes: usize, bounce: &'a Bounce) -> &'a [iovec] {
+    pub(super) unsafe fn laid_out(self, from: usize, bytes: usize, bounce: &Bounce) -> &[iovec] {
         // SAFETY: the list is behind the bounce buffer, at an address of a page.
         let list = unsafe { bounce.at.add(BOUNCE).cast::<iovec>() };
         let mut count = 0;
