@@ -7,8 +7,7 @@
 //! 3. [`Connection::send`] sends the replies, as far as the socket accepts them.
 //!
 //! Only steps 1 and 2 may block the thread; another thread then drives the reactor (`reactor`). Between 1
-//! and 2 the connection leaves the group that some of its requests have joined ([`Connection::leave`];
-//! `group`).
+//! and 2 the connection leaves the `group` that some of its requests have joined ([`Connection::leave`]).
 //!
 //! - **REPLY-1** No byte of a reply is sent before the commits of its request, and all commits that the
 //!   request has seen, are durable.
