@@ -220,8 +220,13 @@ impl Area {
     /// An error of the operating system: there is no space for the area.
     pub fn create(file: &File, layout: Layout) -> io::Result<Self> {
         allocate(file, 0, SLOTS_AT)?;
-        let layout = layout.limited_to(address_space());
-        let area = Self { base: map(file, layout.bytes(layout.slots))?, layout };
+        let layout = layout.limited_to(limit(libc::RLIMIT_AS));
+        let bytes = layout.bytes(layout.slots);
+        // A thread can allocate memory only within the file (`populate`).
+        if limit(libc::RLIMIT_FSIZE) >= bytes {
+            file.set_len(bytes as u64)?;
+        }
+        let area = Self { base: map(file, bytes)?, layout };
         let header = area.header();
         // Relaxed: programs that map the area are started later.
         header.ring_events.store(layout.ring_events as u32, Relaxed);
@@ -300,7 +305,7 @@ impl Area {
             && slots <= MOST_SLOTS;
         // SAFETY: mapped above, and no other code has the address.
         unsafe { libc::munmap(front.base.as_ptr().cast(), SLOTS_AT) };
-        let layout = Layout { ring_events, slots }.limited_to(address_space());
+        let layout = Layout { ring_events, slots }.limited_to(limit(libc::RLIMIT_AS));
         is_one.then(|| Some(Self { base: map(file, layout.bytes(layout.slots)).ok()?, layout }))?
     }
 
@@ -463,11 +468,11 @@ fn map(file: &File, len: usize) -> io::Result<NonNull<u8>> {
     NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at no address"))
 }
 
-/// Returns the limit of this process's address space, in bytes.
-fn address_space() -> usize {
+/// Returns a limit of this process.
+fn limit(of: libc::__rlimit_resource_t) -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel fills `limit`.
-    let is_known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) } == 0;
+    let is_known = unsafe { libc::getrlimit(of, &raw mut limit) } == 0;
     if is_known { usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX) } else { usize::MAX }
 }
 
@@ -510,7 +515,8 @@ mod tests {
         area.grow(&file, 0, 1).unwrap();
         let theirs = Area::open(&file).expect("an area");
         if !theirs.populate(7) {
-            return; // a kernel before Linux 5.14
+            let error = io::Error::last_os_error().raw_os_error();
+            return assert_eq!(error, Some(libc::EINVAL), "the error of kernels before Linux 5.14");
         }
         theirs.header().claimed.store(8, Relaxed); // one thread
         assert_eq!((area.slots_in_use(), theirs.slots_in_use()), (8, 8));
