@@ -1,4 +1,5 @@
-// Two threads take one lock below 24 calls of a function that calls itself.
+// Two threads take one lock below 24 calls of a function that calls itself. The pause leaves the lock to the
+// other thread.
 #include "planted.h"
 static pthread_mutex_t deep_mutex = PTHREAD_MUTEX_INITIALIZER;
 __attribute__((noinline)) static int descend(int left) {
@@ -11,9 +12,11 @@ __attribute__((noinline)) static int descend(int left) {
 }
 __attribute__((noinline)) static int dig(void) { return descend(24) + 1; }
 static void *digger(void *unused) {
-    for (int i = 0; i < 150; i++)
+    for (int i = 0; i < 150; i++) {
         if (dig() != 25)
             exit(1);
+        usleep(500);
+    }
     return NULL;
 }
 int main(void) {
