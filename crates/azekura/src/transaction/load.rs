@@ -264,14 +264,21 @@ impl Load<'_> {
         let Some(mut row) = first else { return Ok(()) };
         loop {
             let chain = if row.has_more { self.write_parts(&mut row, next)? } else { None };
-            self.step(|ctx, load| {
-                let is_past = &mut |lsn| load.past.is_past(lsn);
-                let pushed = match chain {
-                    Some(chain) => loader.push_chain(ctx, &row.key, chain, is_past),
-                    None => loader.push(ctx, &row.key, &row.value, is_past),
-                };
-                pushed.map_err(|error| load.explain_row(error, &row.key))
-            })?;
+            // Most rows need no step.
+            let is_pushed = match chain {
+                Some(_) => Ok(false),
+                None => loader.try_push(&row.key, &row.value),
+            };
+            if !is_pushed.map_err(|error| self.explain_row(error, &row.key))? {
+                self.step(|ctx, load| {
+                    let is_past = &mut |lsn| load.past.is_past(lsn);
+                    let pushed = match chain {
+                        Some(chain) => loader.push_chain(ctx, &row.key, chain, is_past),
+                        None => loader.push(ctx, &row.key, &row.value, is_past),
+                    };
+                    pushed.map_err(|error| load.explain_row(error, &row.key))
+                })?;
+            }
             self.rows += 1;
             if row.read(next)? == Next::End {
                 break;

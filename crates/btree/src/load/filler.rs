@@ -44,12 +44,11 @@ pub(super) struct Filler {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
     lower: Vec<u8>,
-    /// Upper fence of the node of all entries but the last. With two or more entries, this node fits a page.
-    fence: Vec<u8>,
-    /// Prefix length of that node.
-    prefix_len: usize,
-    /// Size of the entries of that node, in bytes.
-    used: usize,
+    /// Upper bound of the size of all entries in a node, in bytes: their size without a prefix.
+    most_used: usize,
+    /// Prefix length and size in bytes of the node of all entries but the last, if they were computed. With
+    /// two or more entries, this node fits a page.
+    before_last: Option<(usize, usize)>,
 }
 
 impl Filler {
@@ -61,10 +60,14 @@ impl Filler {
             bytes: Vec::new(),
             entries: Vec::new(),
             lower: Vec::new(),
-            fence: Vec::new(),
-            prefix_len: 0,
-            used: 0,
+            most_used: 0,
+            before_last: None,
         }
+    }
+
+    /// Returns the key of the last entry. Only before the first entry there is none.
+    pub(super) fn last_key(&self) -> Option<&[u8]> {
+        self.entries.last().map(|&last| self.key(last))
     }
 
     /// Adds an entry with a key above all previous keys; returns the node that it completes, if any. `page`
@@ -78,7 +81,7 @@ impl Filler {
         let mut closed = None;
         if !self.entries.is_empty() && !self.cut_before(key) {
             let end = self.entries.len() - 1;
-            let fence = std::mem::take(&mut self.fence);
+            let fence = self.fence_before(end).to_vec();
             closed = Some(self.close(end, fence, page())?);
             let fits = self.cut_before(key);
             debug_assert!(fits, "one entry fits a node");
@@ -92,6 +95,7 @@ impl Filler {
             value_len: cell.value.len() as u16,
             flags: cell.flags,
         });
+        self.most_used += entry_bytes(key.len(), cell.value.len());
         Ok(closed)
     }
 
@@ -99,21 +103,24 @@ impl Filler {
     /// the cut would be too full. Returns whether the cut was moved.
     fn cut_before(&mut self, key: &[u8]) -> bool {
         let Some((&last, before)) = self.entries.split_last() else { return true };
+        // True for most entries of a node. No separator is longer than `key`.
+        if before.is_empty() || self.is_room(self.most_used, key) {
+            self.before_last = None;
+            return true;
+        }
         let fence = if self.level == 0 { separator(self.key(last), key) } else { key };
         let prefix_len = common_prefix(&self.lower, fence);
-        let used = if !before.is_empty() && prefix_len == self.prefix_len {
-            self.used + self.entry_bytes(self.entries.len() - 1, 0, prefix_len)
-        } else {
-            self.bytes_from(0, prefix_len)
+        let used = match self.before_last {
+            Some((of, used)) if of == prefix_len => {
+                used + self.entry_bytes(self.entries.len() - 1, 0, prefix_len)
+            }
+            _ => self.bytes_from(0, prefix_len),
         };
-        if !before.is_empty() && !self.is_room(used, fence) {
-            return false;
+        let is_room = self.is_room(used, fence);
+        if is_room {
+            self.before_last = Some((prefix_len, used));
         }
-        self.fence.clear();
-        self.fence.extend_from_slice(fence);
-        self.prefix_len = prefix_len;
-        self.used = used;
-        true
+        is_room
     }
 
     /// Returns the size of entry `i` in a node that begins with entry `first` and has a prefix of this
@@ -155,13 +162,13 @@ impl Filler {
     /// `fence`.
     fn close(&mut self, end: usize, fence: Vec<u8>, mut page: Scratch) -> Result<Built, CorruptNode> {
         page.format(self.spec(&fence))?;
-        for &entry in &self.entries[..end] {
-            page.push(self.key(entry), self.cell(entry))?;
-        }
+        page.push_all(self.entries[..end].iter().map(|&entry| (self.key(entry), self.cell(entry))))?;
         let start = self.entries.get(end).map_or(self.bytes.len(), |entry| entry.at);
         self.bytes.drain(..start);
         self.entries.drain(..end);
         self.entries.iter_mut().for_each(|entry| entry.at -= start);
+        self.most_used = self.bytes_from(0, 0);
+        self.before_last = None;
         let lower = std::mem::replace(&mut self.lower, fence);
         Ok(Built { level: self.level, lower, page })
     }
@@ -204,8 +211,8 @@ mod tests {
     const PAGE: usize = 4096;
     const TREE: TreeId = TreeId(5);
 
-    /// Fills one level, checks that every node is valid and that together they hold the entries, and returns
-    /// the fill of each node.
+    /// Fills one level, checks that every node is valid and full and that together they hold the entries, and
+    /// returns the fill of each node.
     fn fill(level: u8, rows: &[(Vec<u8>, Vec<u8>)]) -> Vec<f64> {
         let mut filler = Filler::new(PAGE, TREE, level);
         let mut built = Vec::new();
@@ -228,7 +235,26 @@ mod tests {
             }
         }
         assert!(found == rows, "{} entries in, {} out", rows.len(), found.len());
+        let mut first = 0;
+        for (i, node) in built.iter().enumerate().take(built.len().saturating_sub(2)) {
+            let end = first + node.page.node().count();
+            assert!(!fits(level, &node.lower, &rows[first..=end], &rows[end + 1].0), "node {i} has room");
+            first = end;
+        }
         built.iter().map(|node| fullness(node.page.node())).collect()
+    }
+
+    /// Returns `true` if these entries fit a node that ends before the key `next`.
+    fn fits(level: u8, lower: &[u8], entries: &[(Vec<u8>, Vec<u8>)], next: &[u8]) -> bool {
+        let last = entries.last().map_or(&[][..], |(key, _)| key);
+        let upper = if level == 0 { separator(last, next) } else { next };
+        let spec = NodeSpec { level, tree: TREE, lower, upper };
+        let size = |(i, (key, value)): (usize, &(Vec<u8>, Vec<u8>))| {
+            let is_first_child = level > 0 && i == 0;
+            let suffix_len = if is_first_child { 0 } else { key.len() - spec.prefix_len() };
+            entry_bytes(suffix_len, value.len())
+        };
+        entries.iter().enumerate().map(size).sum::<usize>() <= spec.capacity(PAGE)
     }
 
     fn fullness(node: Node<'_>) -> f64 {

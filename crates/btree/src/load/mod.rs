@@ -75,7 +75,6 @@ pub struct Loader<'e> {
     run_pages: usize,
     /// Reusable memory of nodes that have been copied to their pages.
     spare: Vec<Scratch>,
-    last_key: Option<Vec<u8>>,
     last_freed: Lsn,
     writers: Writers,
     has_pages: bool,
@@ -132,11 +131,29 @@ impl<'e> Loader<'e> {
             waiting: Vec::new(),
             run_pages,
             spare: Vec::new(),
-            last_key: None,
             last_freed: Lsn(0),
             writers: Writers::new(env.shared_pool(), options.threads),
             has_pages: false,
         })
+    }
+
+    /// Adds the next record if this needs no page and no record of the log; otherwise changes nothing and
+    /// returns `false`, and the caller calls [`push`](Self::push).
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::NotAscending`], [`TreeError::KeyTooLong`] or [`TreeError::ValueTooLong`].
+    pub fn try_push(&mut self, key: &[u8], value: &[u8]) -> Result<bool, TreeError> {
+        check_sizes(self.env, key, value)?;
+        // The record completes at most one node.
+        if value.len() > max_inline_value(self.env.page_size(), key.len())
+            || self.waiting.len() + 1 >= self.run_pages
+        {
+            return Ok(false);
+        }
+        self.check_order(key)?;
+        self.push_at(0, key, Cell::inline(value))?;
+        Ok(true)
     }
 
     /// Adds the next record. Every 256 pages, or earlier in a small cache, the loader allocates a run. It may
@@ -192,17 +209,12 @@ impl<'e> Loader<'e> {
         if self.waiting.len() >= self.run_pages { self.place_waiting(ctx, is_past) } else { Ok(()) }
     }
 
-    fn check_order(&mut self, key: &[u8]) -> Result<(), TreeError> {
-        let Some(last) = &mut self.last_key else {
-            self.last_key = Some(key.to_vec());
+    fn check_order(&self, key: &[u8]) -> Result<(), TreeError> {
+        let last = self.levels.first().and_then(Filler::last_key);
+        if last.is_none_or(|last| last < key) {
             return Ok(());
-        };
-        if key <= last.as_slice() {
-            return Err(TreeError::NotAscending { key: key.to_vec() });
         }
-        last.clear();
-        last.extend_from_slice(key);
-        Ok(())
+        Err(TreeError::NotAscending { key: key.to_vec() })
     }
 
     fn push_at(&mut self, level: usize, key: &[u8], cell: Cell<'_>) -> Result<(), TreeError> {
@@ -256,10 +268,7 @@ impl<'e> Loader<'e> {
         let mut guard = self.env.pool().fix_new(page_id)?;
         guard.will_change(lsn);
         let mut page = guard.page_mut();
-        let image = node.page.page();
-        for word in (0..image.len() / 8).filter(|&word| word != LSN_WORD) {
-            page.set_word(word, image.word(word));
-        }
+        page.copy_content(node.page.page());
         page.set_word(ID_WORD, page_id.0);
         page.set_lsn(lsn);
         Ok(())
@@ -301,7 +310,6 @@ impl<'e> Loader<'e> {
 
 /// Index of the header word with the page id.
 const ID_WORD: usize = 1;
-const LSN_WORD: usize = 2;
 
 struct Run {
     first: PageId,

@@ -8,7 +8,8 @@ use azekura_base::{PageId, PageWords, TreeId};
 
 use super::{
     CHILD_BYTES, COUNT_AT, Cell, CorruptNode, HEAP_AT, LEVEL_AT, LOWER_LEN_AT, Node, PREFIX_LEN_AT,
-    SLOT_BYTES, SLOTS_AT, Slot, TREE_AT, UPPER_LEN_AT, common_prefix, edit, entry_bytes, max_key, words_for,
+    SLOT_BYTES, SLOTS_AT, Slot, TREE_AT, UPPER_LEN_AT, cell_words, common_prefix, edit, entry_bytes, max_key,
+    words_for,
 };
 
 /// The fields of a node without entries.
@@ -104,6 +105,33 @@ impl Scratch {
         let suffix = suffix.ok_or(CorruptNode("a key without its node's prefix"))?;
         edit::check_insert(node, count, suffix, cell)?;
         edit::insert(&mut self.page_mut(), count, suffix, cell);
+        Ok(())
+    }
+
+    /// Appends entries as [`push`](Self::push) does for each of them. They fit without a compaction of the
+    /// node.
+    pub(crate) fn push_all<'a>(
+        &mut self,
+        entries: impl Iterator<Item = (&'a [u8], Cell<'a>)>,
+    ) -> Result<(), CorruptNode> {
+        let mut page = self.page_mut();
+        let node = Node::new(page.words());
+        edit::check_header(node)?;
+        let (prefix_len, mut count, mut heap) = (node.prefix_len(), node.count(), node.heap_words());
+        for (key, cell) in entries {
+            let suffix = if is_first_child(node, count) { Some(&[][..]) } else { key.get(prefix_len..) };
+            let suffix = suffix.ok_or(CorruptNode("a key without its node's prefix"))?;
+            edit::check_lengths(node, suffix.len(), cell.value.len())?;
+            let room = (8 * heap).checked_sub(SLOTS_AT + SLOT_BYTES * count);
+            if room.is_none_or(|room| room < entry_bytes(suffix.len(), cell.value.len())) {
+                return Err(CorruptNode("the entry does not fit the node"));
+            }
+            heap -= cell_words(suffix.len(), cell.value.len());
+            edit::set_entry(&mut page, count, heap, suffix, cell);
+            count += 1;
+        }
+        page.set_u16(HEAP_AT, heap as u16);
+        page.set_u16(COUNT_AT, count as u16);
         Ok(())
     }
 

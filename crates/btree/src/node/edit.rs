@@ -104,20 +104,26 @@ pub(crate) fn insert(page: &mut PageMut<'_>, slot: usize, suffix: &[u8], cell: C
     }
     let node = Node::new(page.words());
     let count = node.count();
+    let offset = node.heap_words() - cell_words(suffix.len(), cell.value.len());
+    page.set_u16(HEAP_AT, offset as u16);
+    let at = slot_word(slot);
+    page.move_words(at, at + 2, 2 * (count - slot));
+    set_entry(page, slot, offset, suffix, cell);
+    page.set_u16(COUNT_AT, (count + 1) as u16);
+}
+
+/// Writes an entry: its slot, and its cell at word `offset`.
+pub(super) fn set_entry(page: &mut PageMut<'_>, slot: usize, offset: usize, suffix: &[u8], cell: Cell<'_>) {
     let new = Slot {
         head: head_of(suffix),
-        offset: (node.heap_words() - cell_words(suffix.len(), cell.value.len())) as u16,
+        offset: offset as u16,
         suffix_len: suffix.len() as u16,
         value_len: cell.value.len() as u16,
         flags: cell.flags,
     };
-    page.set_u16(HEAP_AT, new.offset);
-    write_padded(page, 8 * usize::from(new.offset), suffix.get(8..).unwrap_or_default());
+    write_padded(page, 8 * offset, suffix.get(8..).unwrap_or_default());
     write_padded(page, new.value_at(), cell.value);
-    let at = slot_word(slot);
-    page.move_words(at, at + 2, 2 * (count - slot));
     set_slot(page, slot, new);
-    page.set_u16(COUNT_AT, (count + 1) as u16);
 }
 
 /// Removes slot `slot`.
