@@ -207,6 +207,21 @@ pub trait Fs: Send + Sync + Debug {
 /// A lock of a file, from [`Fs::lock_exclusive`] or [`Fs::lock_shared`]; dropping it unlocks.
 pub trait FileLock: Send + Sync + Debug {}
 
+/// Reads into words as [`File::read_words_at`] does, by [`File::read_at`] and a copy.
+pub(crate) fn read_words_by_copy(
+    file: &(impl File + ?Sized),
+    offset: u64,
+    out: &[&[PageWord]],
+) -> io::Result<usize> {
+    let len = out.iter().map(|words| size_of_val(*words)).sum();
+    let mut bytes = PageBuf::zeroed(len);
+    let read = file.read_at(offset, &mut bytes[..len])?;
+    for (word, eight) in out.iter().copied().flatten().zip(bytes.as_chunks::<8>().0) {
+        word.store(u64::from_ne_bytes(*eight), Relaxed); // the caller publishes the words
+    }
+    Ok(read)
+}
+
 /// An open file. Positions are bytes from the start; there is no cursor.
 pub trait File: Send + Sync + Debug {
     /// Reads bytes at `offset` until `buf` is full or the file ends, and returns their number.
@@ -226,13 +241,7 @@ pub trait File: Send + Sync + Debug {
     ///
     /// The errors of [`File::read_at`].
     fn read_words_at(&self, offset: u64, out: &[&[PageWord]]) -> io::Result<usize> {
-        let len = out.iter().map(|words| size_of_val(*words)).sum();
-        let mut bytes = PageBuf::zeroed(len);
-        let read = self.read_at(offset, &mut bytes[..len])?;
-        for (word, eight) in out.iter().copied().flatten().zip(bytes.as_chunks::<8>().0) {
-            word.store(u64::from_ne_bytes(*eight), Relaxed); // the caller publishes the words
-        }
-        Ok(read)
+        read_words_by_copy(self, offset, out)
     }
 
     /// Hints that these bytes will be read soon. A file system with a cache may start to read them; the call

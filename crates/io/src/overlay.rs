@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use azekura_base::page::PageWord;
 use azekura_base::sync::Mutex;
 
 use crate::fs::{File, FileLock, Fs, OpenOptions};
@@ -187,6 +188,17 @@ impl OverlayFile {
         Ok(Self { below, changes: Mutex::new(changes) })
     }
 
+    /// Returns the file below if it has all bytes of this range, and none of them was changed. The file below
+    /// never changes, so a read of it needs no lock.
+    fn unchanged(&self, offset: u64, len: u64) -> Option<&dyn File> {
+        let end = offset.checked_add(len).filter(|&end| end > offset)?;
+        let changes = self.changes.lock();
+        let block = BLOCK_BYTES as u64;
+        let is_whole = end <= changes.below_len.min(changes.len);
+        let is_changed = || changes.blocks.range(offset / block..end.div_ceil(block)).next().is_some();
+        self.below.as_deref().filter(|_| is_whole && !is_changed())
+    }
+
     /// Reads bytes of the file below; bytes beyond its valid part are zero.
     fn read_below(&self, changes: &Changes, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let there = usize::try_from(changes.below_len.saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -216,6 +228,9 @@ impl OverlayFile {
 
 impl File for OverlayFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        if let Some(below) = self.unchanged(offset, buf.len() as u64) {
+            return below.read_at(offset, buf);
+        }
         let changes = self.changes.lock();
         let len = changes.len.saturating_sub(offset).min(buf.len() as u64) as usize;
         let out = &mut buf[..len];
@@ -227,6 +242,29 @@ impl File for OverlayFile {
             }
         }
         Ok(len)
+    }
+
+    fn read_words_at(&self, offset: u64, out: &[&[PageWord]]) -> io::Result<usize> {
+        match self.unchanged(offset, out.iter().map(|words| size_of_val(*words) as u64).sum()) {
+            Some(below) => below.read_words_at(offset, out),
+            None => crate::fs::read_words_by_copy(self, offset, out),
+        }
+    }
+
+    fn will_read(&self, offset: u64, len: u64) {
+        if let Some(below) = self.unchanged(offset, len) {
+            below.will_read(offset, len);
+        }
+    }
+
+    fn is_cached(&self, offset: u64) -> bool {
+        self.unchanged(offset, 1).is_none_or(|below| below.is_cached(offset))
+    }
+
+    fn reads_are_random(&self) {
+        if let Some(below) = &self.below {
+            below.reads_are_random();
+        }
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
@@ -304,6 +342,8 @@ impl File for OverlayFile {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
     use crate::{CountingFs, FaultFs, MemFs};
 
@@ -315,6 +355,14 @@ mod tests {
         let file = fs.open(&path(name), OpenOptions::new()).unwrap();
         let mut bytes = vec![1; 40_000];
         let read = file.read_at(0, &mut bytes).unwrap();
+        // A short read may take another way than one of the whole file.
+        for (at, part) in (0..).step_by(1024).zip(bytes[..read].chunks(1024)) {
+            let (mut copy, words) = ([1; 1024], [const { PageWord::new(1) }; 128]);
+            assert_eq!(file.read_at(at, &mut copy).unwrap(), part.len());
+            assert_eq!(file.read_words_at(at, &[&words[..40], &words[40..]]).unwrap(), part.len());
+            let words: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
+            assert!(part == &copy[..part.len()] && part == &words[..part.len()]);
+        }
         (bytes[..read].to_vec(), file.len().unwrap())
     }
 
@@ -353,6 +401,24 @@ mod tests {
             assert_eq!((counting.counts().changes(), counting.counts().bytes_written), (0, 0));
             assert!(contents(&below, 0).0 == first, "seed {seed}");
         }
+    }
+
+    #[test]
+    fn reads_of_unchanged_bytes_are_announced_below() {
+        let below = CountingFs::new(Arc::new(MemFs::new()));
+        let write = |fs: &dyn Fs| {
+            fs.open(&path(0), OpenOptions::new().create(true)).unwrap().write_at(0, &[1; 20_000]).unwrap();
+        };
+        write(&below);
+        let fs = OverlayFs::new(Arc::new(below.clone()));
+        let file = fs.open(&path(0), OpenOptions::new()).unwrap();
+        file.will_read(8000, 8000);
+        assert_eq!(below.counts().announced, 1);
+        file.will_read(16_000, 8000); // ends beyond the file
+        file.write_at(9000, &[2]).unwrap();
+        file.will_read(8000, 8000);
+        assert_eq!(below.counts().announced, 1);
+        assert!(file.is_cached(9000));
     }
 
     #[test]
