@@ -36,20 +36,23 @@ COMPILERS = {
     ".rs": ["rustc", "--edition", "2024", "-g", "-O"],
     ".java": ["javac"],
 }
+# Compiler options of single sources.
+OPTIONS = {"mixed.cpp": ["-fopenmp"]}
+INTERPRETERS = {".py": sys.executable, ".pl": "perl", ".rb": "ruby", ".js": "node"}
 
 
 def commands(directory):
     """Returns the command of each source that can run here."""
     found = {}
     for source in sorted(SOURCES.glob("*.*")):
-        if source.suffix not in (".py", *COMPILERS):
+        if source.suffix not in (*INTERPRETERS, *COMPILERS):
             continue
-        if source.suffix == ".py":
-            # The interpreter itself, because a wrapper script would be recorded too.
-            found[source.name] = [os.path.realpath(sys.executable), str(source)]
-            continue
-        compiler = COMPILERS[source.suffix]
+        compiler = COMPILERS.get(source.suffix, [INTERPRETERS.get(source.suffix)])
         if shutil.which(compiler[0]) is None:
+            continue
+        if source.suffix in INTERPRETERS:
+            # The interpreter itself, because a wrapper script would be recorded too.
+            found[source.name] = [os.path.realpath(shutil.which(compiler[0])), str(source)]
             continue
         program = directory / source.name.replace(".", "-")
         if source.suffix == ".java":
@@ -58,7 +61,8 @@ def commands(directory):
             java = os.path.realpath(shutil.which("java"))
             found[source.name] = [java, "-Xmx64m", "-XX:+UseSerialGC", "-cp", str(program), source.stem]
         else:
-            subprocess.run([*compiler, "-o", str(program), str(source)], check=True)
+            options = OPTIONS.get(source.name, [])
+            subprocess.run([*compiler, *options, "-o", str(program), str(source)], check=True)
             found[source.name] = [str(program)]
     return found
 
