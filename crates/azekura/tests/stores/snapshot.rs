@@ -8,6 +8,7 @@ mod costs;
 mod durable;
 mod held;
 mod odd_keys;
+mod threads;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
