@@ -2,6 +2,7 @@
 
 use std::mem;
 use std::path::Path;
+use std::str::FromStr;
 use std::time::Duration;
 
 use azekura::{Builder, Durability, Error};
@@ -61,15 +62,31 @@ pub(crate) const fn durability(is_durable: bool) -> Durability {
     if is_durable { Durability::Immediate } else { Durability::Relaxed }
 }
 
+/// A type of the values of options.
+pub(crate) trait Value: FromStr {
+    /// Text form of a value, for messages.
+    const FORM: &'static str;
+}
+
+impl Value for bool {
+    const FORM: &'static str = "true or false";
+}
+
+impl Value for usize {
+    const FORM: &'static str = u64::FORM;
+}
+
+impl Value for u64 {
+    const FORM: &'static str = "a whole number in decimal digits, of at most 64 bits";
+}
+
 /// Reads a number or a boolean.
 ///
 /// # Errors
 ///
 /// The text is not such a value.
-pub(crate) fn value<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Error> {
-    value
-        .parse()
-        .map_err(|_| invalid(format!("option {name} has the value {value:?}, which is not possible")))
+pub(crate) fn value<T: Value>(name: &str, value: &str) -> Result<T, Error> {
+    value.parse().map_err(|_| invalid(format!("option {name} has the value {value:?}; write {}", T::FORM)))
 }
 
 /// Reads a number of milliseconds.
@@ -184,6 +201,8 @@ mod tests {
             ("color=red", "color"),
             ("create", "name=value"),
             ("create=2", "create"),
+            ("create=yes", "write true or false"),
+            ("cache_bytes=1MiB", "write a whole number"),
             ("close_time_ms=-1", "close_time_ms"),
         ] {
             let error = builder(wrong).expect_err(wrong).to_string();
