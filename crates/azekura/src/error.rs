@@ -273,13 +273,13 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
-    /// The directory or file is not a backup, or the backup is unfinished. Use the directory or the stream of
-    /// a complete backup.
-    #[error("{} is not a backup: {reason}", path.display())]
+    /// The path is not a backup, the backup is unfinished or lacks its base, or the archive is not
+    /// that of the backup. Use a complete backup with its bases and its archive.
+    #[error("{} {reason}", path.display())]
     NotABackup {
         /// The directory or file.
         path: PathBuf,
-        /// The reason that it is not a backup.
+        /// The reason, as the rest of a sentence: "is not a backup: …".
         reason: String,
     },
     /// The [restore](crate::Restore) or [compaction](crate::Database::compact_into) that made this store did

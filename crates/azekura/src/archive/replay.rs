@@ -72,7 +72,7 @@ impl Replay<'_> {
             return Ok(to < backup.lsn);
         }
         let reason = format!(
-            "it is of another history of the store than the backup, which ends with {backup}: the store was \
+            "is of another history of the store than the backup, which ends with {backup}: the store was \
              replaced by a copy from an earlier time; restore the backup without it, or from a later backup"
         );
         Err(Error::NotABackup { path: self.dir.into(), reason })
@@ -84,13 +84,16 @@ impl Replay<'_> {
         let files = file_names(self.fs, self.dir)?;
         let Some(first) = files.iter().rposition(|(first_lsn, _)| *first_lsn <= self.from) else {
             return Err(not_an_archive(format!(
-                "it has no log archive that begins at or before log record {}, with which the backup ends",
+                "is not the archive of the backup: no log file in it begins at or before log record {}, with \
+                 which the backup ends; name the archive of the store, with all its files",
                 self.from
             )));
         };
         let end = if self.to.is_none() { End::read(self.fs, self.dir)? } else { None };
         if end.is_some_and(|end| end.database_id != self.database_id) {
-            return Err(not_an_archive("its file end.azk is of the archive of another store".into()));
+            return Err(not_an_archive(
+                "is not the archive of the backup: its file end.azk is of another store".into(),
+            ));
         }
         let (mut next, mut horizon) = (files[first].0, 0);
         let mut is_before = true;
@@ -111,7 +114,9 @@ impl Replay<'_> {
             let header = reader.header.clone();
             let is_encrypted = !header.wrapped_key.is_empty();
             if header.database_id != self.database_id || is_encrypted != self.cipher.is_some() {
-                return Err(not_an_archive("it is the archive of another store than the backup's".into()));
+                return Err(not_an_archive(
+                    "is not the archive of the backup, but that of another store".into(),
+                ));
             }
             reader.decrypt_with(self.cipher.clone());
             if header.first_lsn != *named {

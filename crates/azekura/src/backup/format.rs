@@ -301,7 +301,7 @@ impl<R: Read> Reader<R> {
             |reason: &str| Error::NotABackup { path: path.to_path_buf(), reason: reason.into() };
         let mut bytes = reader.fixed::<OLD_HEADER_BYTES>()?.to_vec();
         if bytes[..8] != MAGIC {
-            return Err(not_a_backup("it does not begin with the magic bytes of a backup"));
+            return Err(not_a_backup("is not a backup: it does not begin with the magic bytes of one"));
         }
         let is_old = u32_at(&bytes, 8) < VERSION;
         if !is_old {

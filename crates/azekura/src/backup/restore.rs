@@ -333,8 +333,7 @@ fn add_bases<'r>(rows: &mut Rows<'r>, path: &Path, mut bases: Vec<(Rows<'r>, Pat
     let (mut oldest, mut path) = (rows.header(), path.to_path_buf());
     while oldest.base_id != 0 {
         let Some(at) = bases.iter().position(|(base, _)| base.header().id == oldest.base_id) else {
-            let reason =
-                "it is incremental; name the backup that it was made from, too, as its base (`--base`)";
+            let reason = "is incremental; name the backup that it was made from, too, as its base (`--base`)";
             return Err(Error::NotABackup { path, reason: reason.into() });
         };
         let (mut base, base_path) = bases.swap_remove(at);

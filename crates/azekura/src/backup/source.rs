@@ -95,13 +95,16 @@ pub(super) fn open_directory(fs: &dyn Fs, path: &Path) -> Result<(Sequential, Pa
         Ok(file) => Ok((Sequential { file, at: 0 }, complete)),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             let reason = if fs.exists(&path.join(UNFINISHED_NAME)) {
-                format!("its backup did not finish (it holds {UNFINISHED_NAME}); make the backup again")
+                format!(
+                    "is not a backup: its backup did not finish (it holds {UNFINISHED_NAME}); make the \
+                     backup again"
+                )
             } else if error.kind() == io::ErrorKind::NotADirectory {
-                "it is a file, not a directory; read the backup in a file as a stream (`azekura restore - DB \
-                 < FILE`)"
+                "is not a backup: it is a file, not a directory; read the backup in a file as a stream \
+                 (`azekura restore - DB < FILE`)"
                     .into()
             } else {
-                format!("there is no file {BACKUP_NAME} in it")
+                format!("is not a backup: there is no file {BACKUP_NAME} in it")
             };
             Err(Error::NotABackup { path: path.to_path_buf(), reason })
         }

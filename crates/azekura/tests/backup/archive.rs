@@ -442,6 +442,7 @@ fn times_and_archives_that_do_not_fit_are_refused() {
     other.backup().file_system(Arc::new(fs.clone())).to_directory("other-b").expect("backs up");
     let error = restore(&fs, "other-b", None, "wrong").expect_err("is another store's");
     assert!(matches!(error, Error::NotABackup { .. }), "{error:?}");
+    assert!(error.to_string().contains("archive is not the archive of the backup"), "{error}");
     // A backup of a store without an archive.
     small()
         .open_in_memory()

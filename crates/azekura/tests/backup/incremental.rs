@@ -160,6 +160,7 @@ fn an_incremental_backup_has_the_pages_that_changed() {
     // A base is missing, damaged, or from another store.
     let error = restore(&fs, "three", &bases[..1], "copy2").expect_err("a base is missing");
     assert!(matches!(error, Error::NotABackup { .. }) && error.to_string().contains("--base"), "{error:?}");
+    assert!(error.to_string().contains("backup.azk is incremental"), "{error}"); // and it is a backup
     fs.flip_bit(std::path::Path::new("full/backup.azk"), full.bytes / 2, 3).expect("flips");
     let error = restore(&fs, "three", &bases, "copy3").expect_err("a base is damaged");
     assert!(matches!(&error, Error::Corrupt { path, .. } if path.starts_with("full")), "{error:?}");
