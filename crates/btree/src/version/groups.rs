@@ -516,6 +516,11 @@ impl Groups {
         self.directory.read().all().collect()
     }
 
+    /// Returns the numbers of the groups of a tree.
+    pub(super) fn numbers_of(&self, tree: TreeId) -> Vec<u32> {
+        self.directory.read().trees.get(&tree).map_or_else(Vec::new, |of| of.values().copied().collect())
+    }
+
     /// Calls `act` as [`for_each`](Self::for_each) does, for the groups with these [numbers](Self::numbers).
     /// A group may have been removed since then, or have another range.
     pub(super) fn for_each_of<R>(&self, numbers: &[u32], mut act: impl FnMut(&mut Rows) -> R) {

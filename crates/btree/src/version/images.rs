@@ -130,23 +130,4 @@ impl Versions {
         }
         is_stored
     }
-
-    /// Drops versions that no snapshot needs. If that is not enough, makes the oldest snapshots too old and
-    /// drops their versions. Turns versions off if no snapshot is open.
-    #[cold]
-    fn shrink(&self) {
-        self.store.order_recent(|| self.open_now());
-        let (_, bytes) = self.store.size();
-        // Much less than the limit, so that this pays for the visit of all groups.
-        if bytes < self.limit_bytes / 16 * 15 {
-            return;
-        }
-        let Some(&oldest) = self.registry.timestamps().first() else { return self.turn_off_now() };
-        let mut too_old = 0;
-        self.registry.for_each(|slot, timestamp| {
-            too_old += u64::from(timestamp == oldest && slot.make_too_old(timestamp, bytes.max(1)));
-        });
-        self.too_old.fetch_add(too_old, Release); // Release: pairs with the Acquire in `closed_snapshots`
-        self.sweep(&self.open_now());
-    }
 }

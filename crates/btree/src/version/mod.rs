@@ -65,6 +65,7 @@ mod sorted;
 mod sparse;
 mod status;
 mod store;
+mod sweep;
 mod view;
 
 use std::time::Duration;
@@ -84,6 +85,7 @@ use self::sorted::Sorted;
 use self::sparse::{LeftOut, Marks};
 use self::status::{Status, Visibility};
 use self::store::{Image, OpenSnapshots, VersionStore};
+use self::sweep::Sweep;
 
 pub use self::fault::VersionPart;
 pub use self::registry::SnapshotId;
@@ -214,9 +216,9 @@ pub struct Versions {
     switching: Mutex<()>,
     /// Number of versions after the last sweep over all groups.
     swept_to: AtomicU64,
-    /// The groups that a sweep has still to visit, after a snapshot was closed.
-    sweeping: Mutex<Vec<u32>>,
-    /// `true` if there are such groups.
+    /// The sweep that is unfinished or was the last.
+    sweeping: Mutex<Sweep>,
+    /// `true` if it is unfinished. Written under `sweeping`.
     is_sweeping: AtomicBool,
     limit_bytes: u64,
     too_old: AtomicU64,
@@ -307,11 +309,6 @@ impl Versions {
         OpenSnapshots { timestamps: self.registry.timestamps(), last_commit }
     }
 
-    fn sweep(&self, open: &OpenSnapshots) {
-        self.store.prune(open);
-        self.end_sweep();
-    }
-
     fn end_sweep(&self) {
         self.prune_loads();
         self.swept_to.store(self.store.size().0, Relaxed); // Relaxed: a statistic
@@ -363,16 +360,6 @@ impl Versions {
         // The transaction is visible to snapshots that are opened later.
         let open = self.open_now();
         !open.timestamps.is_empty() && self.store.is_value_needed((tree, key), value, &open)
-    }
-
-    /// Returns `true` if an open snapshot may need images of rows of this tree. Drops images that no snapshot
-    /// needs, if there are images of this tree.
-    #[must_use]
-    pub fn has_images(&self, tree: TreeId) -> bool {
-        self.store.has_any_of(tree) && {
-            self.sweep(&self.open_now());
-            self.store.has_any_of(tree)
-        }
     }
 
     /// Returns `true` if an open snapshot can read a tree that a committed transaction dropped.

@@ -127,7 +127,8 @@ pub fn sees_inserted(versions: &Versions, snapshot: &SnapshotId, key: &[u8]) -> 
 
 /// Drops the versions that no snapshot needs.
 pub fn prune(versions: &Versions) {
-    versions.sweep(&versions.open_now());
+    versions.store.prune(&versions.open_now());
+    versions.end_sweep();
 }
 
 #[cfg(all(test, not(loom)))]

@@ -12,8 +12,6 @@ use super::{GRACE, SPARSE_AFTER, SnapshotId, VersionPart, Versions};
 /// it locks each stripe of the list of active transactions. An opening takes about 0.1 µs, so about 1,000
 /// openings share the cost.
 const ALL_VISIBLE_FOR: Duration = Duration::from_micros(if cfg!(loom) { 0 } else { 100 });
-/// Number of groups of versions that the close of a snapshot visits. A group has about a thousand versions.
-const SWEPT_AT_ONCE: usize = 16;
 
 impl Versions {
     /// Opens a snapshot to which every committed transaction is visible. If versions are off, or during a
@@ -153,41 +151,8 @@ impl Versions {
     /// later changes of their rows drop the others.
     pub fn close(&self, id: &SnapshotId) {
         if self.registry.release(id) {
-            // A sweep visits all versions, so one begins only after their number has doubled. Relaxed: a
-            // statistic.
-            let is_due = self.store.size().0 > 2 * self.swept_to.load(Relaxed).max(512);
-            if is_due || self.is_sweeping() {
-                self.sweep_some(is_due.then_some(id.timestamp));
-            }
+            self.sweep_after(id.timestamp);
         }
-    }
-
-    /// Continues a sweep over all groups. If none is unfinished, begins one if the oldest snapshot, with the
-    /// timestamp `closed`, was closed.
-    #[cold]
-    fn sweep_some(&self, closed: Option<u64>) {
-        let Some(mut groups) = self.sweeping.try_lock() else { return };
-        let open = self.open_now();
-        if groups.is_empty() {
-            let is_oldest = |closed| open.timestamps.first().is_none_or(|&oldest| oldest > closed);
-            if !closed.is_some_and(is_oldest) {
-                return;
-            }
-            *groups = self.store.group_numbers();
-        }
-        let rest = groups.len().saturating_sub(SWEPT_AT_ONCE);
-        self.store.prune_groups(&groups.split_off(rest), &open);
-        self.is_sweeping.store(rest > 0, Relaxed); // Relaxed: the mutex decides
-        if rest == 0 {
-            self.store.remove_unused();
-            self.end_sweep();
-        }
-    }
-
-    /// Returns `true` if a sweep is unfinished: [`turn_off`](Self::turn_off) continues it.
-    #[must_use]
-    pub fn is_sweeping(&self) -> bool {
-        self.is_sweeping.load(Relaxed) // Relaxed: as in `sweep_some`
     }
 
     /// Returns the number of snapshots that were closed or became too old. While this number is unchanged, a
@@ -254,40 +219,5 @@ impl Versions {
             self.mode.admits.store(true, Release); // Release: as in `turn_on`
         }
         is_unused
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::super::model::before_insert;
-    use super::*;
-    use crate::undo::UndoLog;
-
-    fn open(versions: &Versions) -> SnapshotId {
-        versions.open(|_| Ok::<(), ()>(()), || Lsn(0), || TreeId(9)).expect("opens")
-    }
-
-    /// One close does not free the versions of all changes since the last sweep.
-    #[test]
-    fn the_versions_of_a_closed_snapshot_are_dropped_in_steps() {
-        const ROWS: u64 = 20_000;
-        let versions = Versions::new(u64::MAX);
-        let (oldest, mut undo) = (open(&versions), UndoLog::new());
-        (0..ROWS).for_each(|key| before_insert(&versions, &mut undo, &key.to_be_bytes()));
-        versions.commit(&mut undo, Lsn(1));
-        let newest = open(&versions);
-        assert_eq!(versions.stats().versions, ROWS);
-        let groups = versions.store.group_numbers().len();
-        versions.close(&oldest);
-        let dropped = ROWS - versions.stats().versions;
-        assert!(versions.is_sweeping() && dropped > 0 && dropped < ROWS / 10, "{dropped} of {groups} groups");
-        let mut steps = 1;
-        while versions.is_sweeping() {
-            versions.turn_off();
-            steps += 1;
-        }
-        assert_eq!((steps, versions.stats().versions), (groups.div_ceil(SWEPT_AT_ONCE), 0));
-        versions.close(&newest);
-        assert!(!versions.is_sweeping());
     }
 }

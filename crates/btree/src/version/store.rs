@@ -214,6 +214,11 @@ impl VersionStore {
         self.groups.numbers()
     }
 
+    /// Returns the numbers of the groups of a tree.
+    pub(super) fn group_numbers_of(&self, tree: TreeId) -> Vec<u32> {
+        self.groups.numbers_of(tree)
+    }
+
     /// Drops the versions of these groups that no open snapshot needs.
     pub(super) fn prune_groups(&self, numbers: &[u32], open: &OpenSnapshots) {
         self.groups.for_each_of(numbers, |rows| {
@@ -229,7 +234,12 @@ impl VersionStore {
 
     /// Drops the versions that no snapshot needs of the rows that changed since the last time.
     pub(crate) fn order_recent(&self, open: impl Fn() -> OpenSnapshots) {
-        self.groups.for_each(|rows| self.order(rows, &open));
+        self.order_groups(&self.group_numbers(), open);
+    }
+
+    /// Does the same as [`order_recent`](Self::order_recent) for the rows of these groups.
+    pub(super) fn order_groups(&self, numbers: &[u32], open: impl Fn() -> OpenSnapshots) {
+        self.groups.for_each_of(numbers, |rows| self.order(rows, &open));
     }
 
     /// Removes all versions, and returns them, so that the caller frees them after it has released its locks.
