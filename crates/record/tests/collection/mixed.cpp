@@ -1,10 +1,10 @@
 // Small programs with one bottleneck each: `mixed SCENE`.
 //
 // `latch`: threads wait for one slow thread at a latch. `phases`: the same at a `std::barrier`. `any`: a lock
-// made of a `std::condition_variable_any`. `init`: threads wait for the first call of a function with a static
-// object. `stop`: threads that wait until they are asked to stop. `critical`: an OpenMP critical section.
-// `upgrade`: all threads write under a shared mutex. `flag`: one thread sets an atomic flag that the others
-// wait for.
+// made of a `std::condition_variable_any`. `init`: threads wait for the first call of a function with a
+// static object. `stop`: threads that wait until they are asked to stop. `critical`: an OpenMP critical
+// section. `upgrade`: all threads write under a shared mutex. `flag`: one thread sets an atomic flag that the
+// others wait for.
 #include <atomic>
 #include <barrier>
 #include <chrono>
