@@ -45,6 +45,12 @@ struct Span {
     end: u64,
 }
 
+impl Span {
+    fn ticks(&self) -> u64 {
+        self.end.saturating_sub(self.begin)
+    }
+}
+
 /// Totals of all objects with one identity, which share a site.
 #[derive(Debug, Default)]
 struct Group {
@@ -115,6 +121,10 @@ const LEAST_WAITS: u64 = 2;
 /// Least number of holds that delay other threads, as proof of a lock. A thread that waits for the start of
 /// another thread, and later signals it to stop, has one such hold for each signal.
 const LEAST_HOLDS: usize = 3;
+/// Holds without the longest one cover at least this part of the waiting time (1/64), because threads wait
+/// for a lock only while it is held. Holds that follow no wait are sampled, or not recorded, so the part may
+/// be small.
+const HELD_OF: u64 = 64;
 /// Number of holds that are compared with a wait, from the first one that ends after the wait's begin. Holds
 /// of a lock exclude each other, so the first one blocks the wait if any does. A semaphore with several
 /// permits needs more.
@@ -176,19 +186,52 @@ impl Known {
 
     /// Returns `true` if waiters later signal the object themselves, as lock holders do, and some of these
     /// holds overlap waits of other threads. A thread that joins another thread, or waits on an object of its
-    /// own, also signals the object later, but no thread waits meanwhile. A single wait proves nothing.
+    /// own, also signals the object later, but no thread waits meanwhile. A single wait proves nothing. A
+    /// thread that serves rare requests waits for them most of the time, and no thread holds the object
+    /// meanwhile, except for one that seems to hold it from its first request to its second one.
     fn holds_prove_a_lock(&self, at_once: u64) -> bool {
-        let waits = self.waits.len();
-        waits as u64 >= LEAST_WAITS
-            && self.holds_that_delay() >= LEAST_HOLDS
-            && self.holds_after_waits * HOLDS_OF_A_LOCK >= (waits - self.waits_in_vain(at_once)) as u64
+        if (self.waits.len() as u64) < LEAST_WAITS || self.holds_that_delay() < LEAST_HOLDS {
+            return false;
+        }
+        let in_vain = self.waits_in_vain(at_once);
+        let others = (self.waits.len() - in_vain.len()) as u64;
+        // A wait in vain is behind a holder, whether its hold is recorded or not.
+        let held = self.held_ticks() + in_vain.iter().map(Span::ticks).sum::<u64>();
+        self.holds_after_waits * HOLDS_OF_A_LOCK >= others
+            && held.saturating_mul(HELD_OF) >= self.waits.iter().map(Span::ticks).sum()
     }
 
-    /// Returns the number of waits in vain. In such a wait, another waiter of the object woke the thread,
-    /// which completed no hold and waits for the object again within `at_once` ticks. The cause is a holder
-    /// that takes the lock again before the woken thread runs. A queue's waiters are woken by threads that do
-    /// not wait there.
-    fn waits_in_vain(&self, at_once: u64) -> usize {
+    /// Returns the part of the waiting time in which a thread holds the object, without the longest hold. A
+    /// thread that waits does not hold it.
+    fn held_ticks(&self) -> u64 {
+        let mut holds = self.holds.clone();
+        holds.sort_unstable_by_key(Span::ticks);
+        holds.pop();
+        holds.sort_unstable_by_key(|hold| hold.begin);
+        // Disjoint intervals in order, each with the time held before it.
+        let mut held: Vec<(Span, u64)> = Vec::new();
+        for hold in holds {
+            let before = held.last().map_or(0, |(last, before)| before + last.ticks());
+            match held.last_mut().filter(|(last, _)| hold.begin <= last.end) {
+                Some((last, _)) => last.end = last.end.max(hold.end),
+                None => held.push((hold, before)),
+            }
+        }
+        let until = |ticks: u64| {
+            let begun = held.partition_point(|(hold, _)| hold.begin < ticks);
+            begun.checked_sub(1).map_or(0, |last| {
+                let (hold, before) = held[last];
+                before + ticks.min(hold.end) - hold.begin
+            })
+        };
+        self.waits.iter().map(|wait| until(wait.end.max(wait.begin)) - until(wait.begin)).sum()
+    }
+
+    /// Returns the waits in vain. In such a wait, another waiter of the object woke the thread, which
+    /// completed no hold and waits for the object again within `at_once` ticks. The cause is a holder that
+    /// takes the lock again before the woken thread runs. A queue's waiters are woken by threads that do not
+    /// wait there.
+    fn waits_in_vain(&self, at_once: u64) -> Vec<Span> {
         let waiters: HashSet<usize> = self.waits.iter().map(|wait| wait.thread).collect();
         let mut wake_ups = self.wake_ups.clone();
         wake_ups.sort_unstable();
@@ -210,7 +253,7 @@ impl Known {
                 && !has_held
                 && is_woken_by_a_waiter(&wait)
         };
-        self.waits.windows(2).filter(is_vain).count()
+        self.waits.windows(2).filter(is_vain).map(|pair| pair[0]).collect()
     }
 
     /// Returns the number of holds that overlap a wait of another thread. Stops counting when the number

@@ -367,6 +367,17 @@ mod tests {
         assert_eq!(kinds("condition", [&[a, b, held(990, 970)], &[k, l, m, n]]), [IDLE; 3]);
         // One wait proves nothing.
         assert_eq!(kinds("semaphore", [&[a, b, held(25, 5)], &[held(15, 14)]]), [IDLE]);
+        // A server waits for rare requests, and clients wait for the replies. The first client seems to hold
+        // the object from its first reply to its second request.
+        let serve = |begin: u64| {
+            let [wait, woken] = wait(begin, begin + 10_000);
+            [wait, woken, held(begin + 10_009, 9)]
+        };
+        let server: Vec<Event> = [100, 20_000, 40_000].into_iter().flat_map(serve).collect();
+        let [[a, b], [c, d], [e, f]] =
+            [100, 20_000, 40_000].map(|begin| wait(begin + 10_001, begin + 10_010));
+        let first: &[Event] = &[a, b, held(49_990, 39_880), e, f];
+        assert_eq!(kinds("condition", [&server, first, &[c, d]]), [IDLE; 6]);
     }
 
     #[test]
