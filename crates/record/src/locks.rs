@@ -221,7 +221,7 @@ impl Known {
             let begun = held.partition_point(|(hold, _)| hold.begin < ticks);
             begun.checked_sub(1).map_or(0, |last| {
                 let (hold, before) = held[last];
-                before + ticks.min(hold.end) - hold.begin
+                before + ticks.min(hold.end).saturating_sub(hold.begin)
             })
         };
         self.waits.iter().map(|wait| until(wait.end.max(wait.begin)) - until(wait.begin)).sum()
