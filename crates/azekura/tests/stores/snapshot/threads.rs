@@ -365,8 +365,8 @@ impl Run {
     /// Returns the rows of a table with these numbers of commits.
     fn model(&self, table: u8, of: usize, numbers: [u64; WRITERS]) -> BTreeMap<Vec<u8>, Arc<[u8]>> {
         let mut rows = BTreeMap::new();
-        for writer in 0..WRITERS {
-            let state = Arc::clone(&lock(&self.writers[writer].commits)[numbers[writer] as usize].state);
+        for (writer, number) in numbers.into_iter().enumerate() {
+            let state = Arc::clone(&lock(&self.writers[writer].commits)[number as usize].state);
             let of_table = state.iter().filter(|((t, _), _)| *t == table && (table == 0 || of == writer));
             rows.extend(of_table.map(|((_, key), value)| (key.clone(), Arc::clone(value))));
         }
