@@ -459,6 +459,14 @@ impl Database {
         Ok(tx)
     }
 
+    /// Returns `true` if a [prefetch](crate::Table::prefetch) of this thread could help: its latest reads met
+    /// absent pages. For the server, which opens a snapshot for a prefetch.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn should_prefetch(&self) -> bool {
+        self.shared.env.pool().should_prefetch()
+    }
+
     /// Returns counters and sizes of the store.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -11,13 +11,15 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 
 mod definition;
 mod load;
+mod many;
 mod parts;
 mod rows;
 mod scope;
 
 pub(crate) use self::definition::Definition;
 use self::definition::Side;
-use self::parts::{PREFETCHED_KEYS, insert_all, part_of};
+use self::many::{get_all, insert_all};
+use self::parts::part_of;
 use self::rows::{Batch, Rows};
 pub(crate) use self::scope::{OpenTable, Scope};
 use crate::codec::Codec;
@@ -306,12 +308,7 @@ impl SnapshotTable {
             |key: PyResult<Bound<'py, PyAny>>| Ok(self.view.definition.encode_key(&key?)?.into_owned());
         let keys: Vec<Vec<u8>> = keys.try_iter()?.map(encode).collect::<PyResult<_>>()?;
         let values: Vec<Option<Vec<u8>>> = in_any_scope!(self.view, py, table => {
-            let mut values = Vec::with_capacity(keys.len());
-            for part in keys.chunks(PREFETCHED_KEYS) {
-                table.prefetch(part)?;
-                values.extend(part.iter().map(|key| table.get(key)).collect::<Result<Vec<_>, _>>()?);
-            }
-            Ok(values)
+            get_all(&keys, |part| table.prefetch(part), |key| table.get(key))
         })?;
         let default = default.unwrap_or_else(|| py.None().into_bound(py));
         let decode = |value: &Option<Vec<u8>>| match value {

@@ -16,9 +16,9 @@
 //!   cluster: one reply for each request of a pipeline, `cluster::pipeline`). Incomplete requests of all
 //!   connections together are bounded too (`budget`): beyond the bound, connections that have sent nothing
 //!   for [`SLOW_TIME`] in the middle of a request are closed, those with most bytes first. If these do not
-//!   hold enough, the connection that would exceed it is refused and closed. While replies are unsent, the
-//!   connection reads nothing. While the unsent replies of all connections together exceed the same bound,
-//!   no connection runs a request, and the connection with the most replies that have been unsent for
+//!   hold enough, the connection that would exceed the bound is refused and closed. A connection with unsent
+//!   replies reads and runs nothing. While the unsent replies of all connections together exceed the same
+//!   bound, no connection runs a request, and the connection with the most replies that have been unsent for
 //!   [`SLOW_TIME`] is closed.
 
 use std::io::{ErrorKind, Read};

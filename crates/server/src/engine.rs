@@ -251,6 +251,11 @@ impl Engine {
         self.read_in(&self.snapshot()?, pending, body)
     }
 
+    /// Returns `true` if the thread has read pages in lately, so that announced keys could help.
+    pub(crate) fn should_prefetch(&self) -> bool {
+        self.db.should_prefetch()
+    }
+
     /// Opens a snapshot of the present state.
     pub(crate) fn snapshot(&self) -> Result<Snapshot, CommandError> {
         self.db.snapshot().map_err(|error| self.client_error(error.into()))

@@ -99,17 +99,10 @@ impl Scratch {
     /// Appends an entry with this whole key, which is between the fences and above the present keys. The
     /// first entry of an inner node has the lower fence as its key.
     pub(crate) fn push(&mut self, key: &[u8], cell: Cell<'_>) -> Result<(), CorruptNode> {
-        let node = self.node();
-        let count = node.count();
-        let suffix = if is_first_child(node, count) { Some(&[][..]) } else { key.get(node.prefix_len()..) };
-        let suffix = suffix.ok_or(CorruptNode("a key without its node's prefix"))?;
-        edit::check_insert(node, count, suffix, cell)?;
-        edit::insert(&mut self.page_mut(), count, suffix, cell);
-        Ok(())
+        self.push_all(std::iter::once((key, cell)))
     }
 
-    /// Appends entries as [`push`](Self::push) does for each of them. They fit without a compaction of the
-    /// node.
+    /// Appends entries as [`push`](Self::push) does for each of them.
     pub(crate) fn push_all<'a>(
         &mut self,
         entries: impl Iterator<Item = (&'a [u8], Cell<'a>)>,

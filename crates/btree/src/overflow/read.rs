@@ -5,11 +5,10 @@
 //! pages a caller may evict pages, free pages, or wait for other threads. It must not use pages that were
 //! freed: see CHAIN-1.
 
-use azekura_base::page::PageType;
 use azekura_base::{PageId, PageWords};
 use azekura_buffer::{OptimisticPage, Peek};
 
-use super::{ChainPage, INDEX_AT, LEN_AT, MAX_VALUE, OverflowRef, PAYLOAD_AT, chain_pages, payload};
+use super::{ChainPage, MAX_VALUE, OverflowRef, PAYLOAD_AT, chain_pages, payload};
 use crate::env::Env;
 use crate::error::TreeError;
 
@@ -242,12 +241,10 @@ fn read_first_page(env: &Env, reference: OverflowRef, offset: u64, out: &mut [u8
     }
     let Peek::Page(page) = env.pool().peek_start(reference.head, PREFETCHED_BYTES) else { return None };
     let words = page.words();
-    let len = payload.min(reference.len);
-    let is_first = words.page_type() == Some(PageType::Overflow)
-        && words.u64(INDEX_AT) == 0
-        && u64::from(words.u32(LEN_AT)) == len;
-    if !is_first {
-        return None; // the reader finds the reason
+    // The reader reports the error of a damaged page.
+    let header = ChainPage::of(words, reference.head, Some(0)).ok()?;
+    if u64::from(header.len) != payload.min(reference.len) {
+        return None;
     }
     words.read(PAYLOAD_AT + offset as usize, &mut out[..wanted]);
     page.is_valid().then_some(wanted)

@@ -92,10 +92,9 @@ impl Versions {
         bytes <= self.limit_bytes
     }
 
-    /// Returns the images that a transaction has replaced, with their memory; only of the rows in `of`, if
-    /// given. If these images alone do not
-    /// fit into the memory for versions, returns only some of them, with more memory than the limit; not with
-    /// `of`.
+    /// Returns the images that a transaction has replaced, with their memory. If these images alone do not
+    /// fit into the memory for versions, returns only some of them, with more memory than the limit. With
+    /// `of`, returns all images of these rows, and no others.
     fn images_of<'u>(
         &self,
         env: &Env,

@@ -115,8 +115,8 @@ impl Parts<'_> {
     /// Returns `true` if the kernel could not access some part. Parts that are far memory in part leave far
     /// memory.
     pub(super) fn are_unserved(self) -> bool {
-        let is_far = |part: &iovec| is_bounced(part.iov_base as usize, part.iov_len);
-        self.0.iter().fold(false, |any, part| is_far(part) | any)
+        // Called for each part, because a part that is far memory in part leaves far memory.
+        self.0.iter().fold(false, |any, part| is_bounced(part.iov_base as usize, part.iov_len) | any)
     }
 
     /// Returns the list for the kernel of a range of the parts, at most [`BOUNCE`] bytes: far pieces are

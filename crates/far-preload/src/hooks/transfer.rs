@@ -123,8 +123,7 @@ pub(super) unsafe fn one_out(
 }
 
 /// Transfers until all bytes are transferred or a call was short. `one` gets the list for the kernel, its
-/// number of bytes, and the number of bytes before it. Returns the number of bytes, or -1 for an
-/// error.
+/// number of bytes, and the number of bytes before it. Returns the number of bytes, or -1 for an error.
 fn carried(
     parts: Parts<'_>,
     goes_on: impl Fn() -> bool,

@@ -17,7 +17,9 @@ impl Session {
     /// Announces the keys of the requests that have arrived, if there are at least two. Nothing is announced
     /// in a cluster.
     pub(crate) fn look_ahead(&mut self, reader: &mut RequestReader) {
-        if self.look_ahead_pause > 0 || self.shared.cluster.get().is_some() || !self.is_authenticated {
+        // A snapshot makes writers store versions, so it is not opened without a use.
+        let is_useful = self.is_authenticated && self.shared.engine.should_prefetch();
+        if !is_useful || self.look_ahead_pause > 0 || self.shared.cluster.get().is_some() {
             self.look_ahead_pause = self.look_ahead_pause.saturating_sub(1);
             return;
         }
