@@ -25,6 +25,7 @@ use azekura_btree::Tree;
 
 use crate::Error;
 use crate::key::Key;
+use crate::table::MAX_TABLE_NAME;
 use crate::value::Value;
 
 /// The tree of the catalog itself.
@@ -192,6 +193,15 @@ pub(crate) fn decode(mut value: &[u8]) -> Option<Entry> {
     let mut text = || std::str::from_utf8(take_bytes(input)?).ok().map(str::to_owned);
     let types = TableTypes { key: text()?, value: text()?, codec };
     (value.is_empty() && tree.id.0 != 0).then_some(Entry { tree, types: Arc::new(types) })
+}
+
+/// Returns an error if no table can have this name.
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    let len = name.len();
+    if (1..=MAX_TABLE_NAME).contains(&len) {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("a table name of {len} bytes; use 1 to {MAX_TABLE_NAME}")))
 }
 
 /// Returns the error for a catalog row that holds no tree.

@@ -768,6 +768,23 @@ enum azk_status azk_snapshot_count(struct azk_snapshot *snapshot,
                                    struct azk_error **error);
 
 /*
+ Announces the `count` keys of an array, so that the device reads their pages at the same time. Worth a
+ call before a transaction uses several rows of a table that is larger than the memory. This is a hint: it
+ locks no row, does not wait for the device, and changes no result. One call announces at most 256 pages.
+ Sets `announced`, unless it is null, to the number of announced pages.
+
+ # Safety
+
+ CAPI-1 and CAPI-2 hold.
+ */
+enum azk_status azk_prefetch(struct azk_tx *tx,
+                             const char *table,
+                             const struct azk_slice *keys,
+                             size_t count,
+                             uint64_t *announced,
+                             struct azk_error **error);
+
+/*
  Removes the row with the least key and returns it. Sets `found` to 1 if there was a row, otherwise to 0.
  Flags: `AZK_REVERSE` for the greatest key; `AZK_SKIP_LOCKED` skips rows that other transactions have
  locked, so that consumers of a queue do not wait for each other.

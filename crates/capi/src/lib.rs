@@ -7,7 +7,8 @@
 //!   call (close, commit, abort, free) takes back. The caller passes no other pointer, and does not use the
 //!   handle after that call.
 //! - **CAPI-2** A slice that the caller passes points to `len` readable bytes for the duration of the call;
-//!   an output pointer points to writable memory of its type.
+//!   an array of slices has as many elements as the caller says; an output pointer points to writable memory
+//!   of its type.
 //! - **CAPI-3** No panic leaves a function: it becomes `AZK_INTERNAL`, and the transaction or cursor that
 //!   panicked accepts no more calls.
 
@@ -226,6 +227,25 @@ unsafe fn bytes<'a>(slice: azk_slice, name: &str) -> Result<&'a [u8], Error> {
         // SAFETY: CAPI-2.
         (false, len) => Ok(unsafe { std::slice::from_raw_parts(slice.data, len) }),
     }
+}
+
+/// Borrows the byte strings of an array of `count` slices.
+unsafe fn byte_strings<'a>(
+    array: *const azk_slice,
+    count: usize,
+    name: &str,
+) -> Result<Vec<&'a [u8]>, Error> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if array.is_null() {
+        return Err(null(name));
+    }
+    if count > isize::MAX as usize / size_of::<azk_slice>() {
+        return Err(Error::Invalid(format!("argument {name} has {count} elements; no memory has that many")));
+    }
+    // SAFETY: CAPI-2.
+    unsafe { std::slice::from_raw_parts(array, count).iter().map(|&slice| bytes(slice, name)).collect() }
 }
 
 unsafe fn put<T>(to: *mut T, value: T, name: &str) -> Result<(), Error> {
@@ -540,7 +560,7 @@ pub use multimap::{
     azk_snapshot_multimap_range, azk_snapshot_multimap_values,
 };
 pub use rows::{
-    azk_bulk_load, azk_compare_and_set, azk_contains, azk_count, azk_insert_if_absent, azk_pop,
+    azk_bulk_load, azk_compare_and_set, azk_contains, azk_count, azk_insert_if_absent, azk_pop, azk_prefetch,
     azk_remove_range, azk_row_source, azk_snapshot_contains, azk_snapshot_count,
 };
 pub use snapshot::{azk_snapshot_close, azk_snapshot_get, azk_snapshot_open};

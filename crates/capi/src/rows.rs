@@ -10,7 +10,7 @@ use azekura::{Error, TableDefinition};
 use super::cursor::bounds_of;
 use super::{
     AZK_REVERSE, AZK_SKIP_LOCKED, AZK_UNSORTED, NO_BYTES, azk_error, azk_slice, azk_snapshot, azk_status,
-    azk_tx, bytes, check_flags, guarded, handle, null, optional, put, slice_of, text, with_tx,
+    azk_tx, byte_strings, bytes, check_flags, guarded, handle, null, optional, put, slice_of, text, with_tx,
 };
 
 /// Bytes of rows that `azk_bulk_load` sorts in memory. More rows use temporary files.
@@ -194,6 +194,36 @@ pub unsafe extern "C" fn azk_snapshot_count(
         let count = from.snapshot.table(&TableDefinition::raw(table))?.len()?;
         // SAFETY: CAPI-2.
         unsafe { put(rows, count, "rows") }
+    })
+}
+
+/// Announces the `count` keys of an array, so that the device reads their pages at the same time. Worth a
+/// call before a transaction uses several rows of a table that is larger than the memory. This is a hint: it
+/// locks no row, does not wait for the device, and changes no result. One call announces at most 256 pages.
+/// Sets `announced`, unless it is null, to the number of announced pages.
+///
+/// # Safety
+///
+/// CAPI-1 and CAPI-2 hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_prefetch(
+    tx: *mut azk_tx,
+    table: *const c_char,
+    keys: *const azk_slice,
+    count: usize,
+    announced: *mut u64,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1, CAPI-2.
+        let (tx, table) = unsafe { (handle(tx, "tx")?, text(table, "table")?) };
+        // SAFETY: CAPI-2.
+        let keys = unsafe { byte_strings(keys, count, "keys")? };
+        let pages = with_tx(&tx.tx, |open| {
+            open.table(&TableDefinition::<[u8], [u8]>::raw(table))?.prefetch(keys.iter().copied())
+        })?;
+        // SAFETY: CAPI-2.
+        if announced.is_null() { Ok(()) } else { unsafe { put(announced, pages as u64, "announced") } }
     })
 }
 

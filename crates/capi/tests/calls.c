@@ -342,6 +342,9 @@ static void in_transaction(void) {
             *row = at ? value : 0;
         }
         EXPECT(at == (*row != 0));
+        CALL(AZK_OK, azk_prefetch(tx, NAMES[table], &key, below(2), below(2) ? NULL : &count, &error));
+        CALL(AZK_INVALID, azk_prefetch(tx, NAMES[table], NULL, 1 + below(9), &count, &error));
+        CALL(AZK_INVALID, azk_prefetch(tx, NAMES[table], &key, (size_t)-1 - below(9), &count, &error));
         break;
     case 18:
         least = key_of(below(KEYS), bytes);
@@ -435,6 +438,7 @@ static void on_a_snapshot(void) {
         read_part(snapshots[at], NAMES[table], key_of(number, buffer), seen[at].rows[table][number]);
     } else {
         azk_slice key = key_of(number, buffer);
+        CALL(AZK_INVALID, azk_snapshot_get(snapshots[at], "", key, &got, &found, &error));
         CALL(AZK_OK, azk_snapshot_get(snapshots[at], NAMES[table], key, &got, &found, &error));
         expect_value(got, found, seen[at].rows[table][number]);
     }

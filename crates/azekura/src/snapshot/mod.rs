@@ -279,6 +279,7 @@ impl Snapshot {
     /// Returns the tree of a table, if the table existed and has the requested types.
     fn tree(&self, name: &str, types: Option<TypesOf>) -> Result<Option<Tree>, Error> {
         self.db().lifetime.check_process()?;
+        catalog::check_name(name)?;
         with_buffers(|_, row| {
             let Some(row) = self.read_key(CATALOG, name.as_bytes(), row)? else { return Ok(None) };
             let row = row.bytes()?;
@@ -301,7 +302,8 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// [`Error::SnapshotTooOld`]; [`Error::TableTypeMismatch`]; errors of reading pages.
+    /// [`Error::Invalid`] for a name that is empty or longer than [`MAX_TABLE_NAME`](crate::MAX_TABLE_NAME)
+    /// bytes; [`Error::SnapshotTooOld`]; [`Error::TableTypeMismatch`]; errors of reading pages.
     pub fn table<K: Key + ?Sized, V: Value + ?Sized>(
         &self,
         table: &TableDefinition<K, V>,

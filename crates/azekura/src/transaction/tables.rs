@@ -10,7 +10,6 @@ use super::{NextRow, Transaction, WriteKind};
 use crate::Error;
 use crate::catalog::{self, CATALOG, Entry, TableInfo, TableTypes};
 use crate::locking::OperationLocks;
-use crate::table::MAX_TABLE_NAME;
 
 impl Transaction {
     /// Changes a tree that this transaction has locked exclusively, so its keys need no locks.
@@ -28,12 +27,7 @@ impl Transaction {
     }
 
     pub(super) fn open_tree(&self, name: &str, types: Option<TypesOf>) -> Result<OpenTree, Error> {
-        if name.is_empty() || name.len() > MAX_TABLE_NAME.min(self.db.max_key()) {
-            return Err(Error::Invalid(format!(
-                "a table name of {} bytes; use 1 to {MAX_TABLE_NAME}",
-                name.len()
-            )));
-        }
+        catalog::check_name(name)?;
         self.check_time()?;
         let mut state = self.state()?;
         let slot = match state.slots.find(name) {

@@ -500,6 +500,21 @@ fn snapshots_and_their_tables_go_to_other_threads() {
 }
 
 #[test]
+fn snapshots_refuse_the_table_names_that_transactions_refuse() {
+    let db = in_memory();
+    let (tx, snapshot) = (db.begin().unwrap(), db.snapshot().unwrap());
+    for name in [String::new(), "n".repeat(azekura::MAX_TABLE_NAME + 1)] {
+        let table = TableDefinition::<u64, u64>::named(name.clone());
+        let refused = tx.table(&table).unwrap_err().to_string();
+        assert_eq!(snapshot.table(&table).unwrap_err().to_string(), refused);
+        assert_eq!(snapshot.table_exists(&name).unwrap_err().to_string(), refused);
+        assert_eq!(tx.table_exists(&name).unwrap_err().to_string(), refused);
+    }
+    let longest = TableDefinition::<u64, u64>::named("n".repeat(azekura::MAX_TABLE_NAME));
+    assert_eq!(snapshot.table(&longest).unwrap().get(&1).unwrap(), None);
+}
+
+#[test]
 fn an_owned_table_keeps_its_snapshot_open() {
     const WRONG: TableDefinition<u64, str> = TableDefinition::new("counts");
     let db = in_memory();
