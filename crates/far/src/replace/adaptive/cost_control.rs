@@ -31,8 +31,10 @@ pub const MANY: u32 = 8;
 /// Number of clearings per page-in while only few are cheap.
 pub const FEW: u32 = 4;
 /// Number of swaps after which the measured cost of a swap is used. The cost is the lower median of the
-/// latest swaps, so two slow ones of the first four do not raise it.
-const FIRST: u64 = 4;
+/// latest swaps, so one slow swap of the first two does not raise it. A larger number costs swaps: with four,
+/// a program of the evaluation with few swaps makes 1.33 times the swaps of the best policy, with two at most
+/// 1.25.
+const FIRST: u64 = 2;
 /// Least number of page-ins of a stretch.
 const LEAST_STRETCH: u64 = 32;
 /// Largest number of page-ins of a stretch.
@@ -156,11 +158,11 @@ mod tests {
     }
 
     #[test]
-    fn two_slow_first_page_ins_allow_no_clearings() {
+    fn a_slow_first_page_in_allows_no_clearings() {
         let (mut cost_control, mut spent) = new();
         let at = |swap| World { swap, bit: 20.0 };
-        // The cost is the lower median of the latest swaps: of four, two may be slow.
-        assert_eq!(run(&mut cost_control, &mut spent, &at(9000.0), 2), 0);
+        // The cost is the lower median of the latest swaps: of two, one may be slow.
+        assert_eq!(run(&mut cost_control, &mut spent, &at(9000.0), 1), 0);
         assert_eq!(run(&mut cost_control, &mut spent, &at(100.0), 10_000), 0);
     }
 
