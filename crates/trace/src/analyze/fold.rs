@@ -4,9 +4,6 @@
 //! in memory. Spans that are open at the end of a window continue in the next one. The result differs little
 //! from an analysis of the whole: if a wait crosses the border of a window, its holder in the previous window
 //! is unknown. This affects one wait of each thread per million events.
-//!
-//! Two threads share the work of a window: each pairs the events of half of the recorded threads, and one
-//! adds the rows of blame while the other adds the other sums. The sums do not depend on this division.
 
 use super::Names;
 use super::attribute::{Attribution, ThreadAccount};
@@ -18,7 +15,6 @@ use super::timeline::{Line, cell_ns};
 use super::what_if::ThreadTotals;
 use crate::event::Event;
 use crate::file::{Calibration, Trace};
-use std::{panic, thread};
 
 /// Sums for the rows of a report.
 #[derive(Debug, Default)]
@@ -58,22 +54,14 @@ impl Totals {
     pub(crate) fn add(&mut self, frame: &Frame<'_>, events: &[&[Event]], is_last: bool) {
         let count = frame.trace.threads.len();
         self.carried.resize_with(count, Carried::default);
-        let paired = |from: usize, carried: &mut [Carried]| -> Vec<ThreadSpans> {
-            let threads = frame.trace.threads[from..].iter().zip(&events[from..]).zip(carried);
-            let spans = threads.map(|((thread, events), carried)| {
-                frame.names.merged(pair(thread, events, &frame.calibration, carried, is_last))
-            });
-            spans.collect()
-        };
-        let half = count / 2;
-        let (first, rest) = self.carried.split_at_mut(half);
-        let (mut spans, rest) = both(|| paired(0, first), || paired(half, rest));
-        spans.extend(rest);
+        let threads = frame.trace.threads.iter().zip(events).zip(&mut self.carried);
+        let spans = threads.map(|((thread, events), carried)| {
+            frame.names.merged(pair(thread, events, &frame.calibration, carried, is_last))
+        });
+        let spans: Vec<ThreadSpans> = spans.collect();
         let by_object = ByObject::new(&spans);
-        let mut rows = std::mem::take(&mut self.blame);
-        let add_blame = || blame((&spans, &by_object), frame.trace.session.hold_sampling, &mut rows);
-        both(|| self.add_others(frame, &spans, &by_object), add_blame);
-        self.blame = rows;
+        self.add_others(frame, &spans, &by_object);
+        blame((&spans, &by_object), frame.trace.session.hold_sampling, &mut self.blame);
     }
 
     /// Adds all sums of a window but the rows of blame.
@@ -94,12 +82,4 @@ impl Totals {
         }
         self.uses.add(spans, by_object);
     }
-}
-
-/// Calls both functions, the second one in another thread, and returns their results.
-fn both<A, B: Send>(first: impl FnOnce() -> A, second: impl FnOnce() -> B + Send) -> (A, B) {
-    thread::scope(|scope| {
-        let second = scope.spawn(second);
-        (first(), second.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked)))
-    })
 }
