@@ -85,7 +85,8 @@ judge() {
         FNR == NR { if ($0 !~ /^#/ && NF) { split($0, part, "\t"); reason[part[1]] = part[2] } next }
         function judge() {
             if (name == "") return
-            if (detail ~ /n (sub)?command .|is not offered|cannot be changed while the server runs|unsupported/) lacks++
+            if (detail ~ /n (sub)?command .|is not offered|unsupported/) lacks++
+            else if (detail ~ /cannot be changed while the server runs/) lacks++
             else if (name in reason) differs++
             else { wrong++; print "defect: " name ": " substr(detail, 1, 300) }
             name = ""
