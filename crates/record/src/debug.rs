@@ -2,7 +2,7 @@
 //! where gdb searches: by build id, also those that debuginfod has fetched, and by the name in
 //! `.gnu_debuglink`.
 
-use crate::symbols::read_file;
+use crate::symbols::read_elf;
 use object::Object;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -43,7 +43,7 @@ fn by_link(path: &Path, file: &object::File<'_>) -> Option<PathBuf> {
     let (name, directory) = (Path::new(OsStr::from_bytes(name)), path.parent()?);
     let installed = Path::new(INSTALLED).join(directory.strip_prefix("/").unwrap_or(directory));
     let places = [directory.to_owned(), directory.join(".debug"), installed];
-    let is_it = |found: &PathBuf| read_file(found).is_some_and(|bytes| crc32fast::hash(&bytes) == checksum);
+    let is_it = |found: &PathBuf| read_elf(found).is_some_and(|bytes| crc32fast::hash(&bytes) == checksum);
     places.map(|place| place.join(name)).into_iter().find(is_it)
 }
 

@@ -6,10 +6,12 @@
 
 use crate::debug::debug_file;
 use azekura_trace::file::Module;
+use object::elf::ELFMAG;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::collections::HashMap;
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -188,7 +190,7 @@ impl Image {
 
 impl Elf {
     fn read(path: &Path) -> Option<Self> {
-        let bytes = read_file(path)?;
+        let bytes = read_elf(path)?;
         let file = object::File::parse(&*bytes).ok()?;
         let segments: Vec<_> = file.segments().collect();
         let first = segments.iter().map(ObjectSegment::address).min()?;
@@ -200,7 +202,7 @@ impl Elf {
         let in_memory = in_memory.collect();
         let debug = debug_file(path, &file);
         let mut symbols = symbols_of(&file);
-        if let Some(more) = debug.as_deref().and_then(read_file)
+        if let Some(more) = debug.as_deref().and_then(read_elf)
             && let Ok(file) = object::File::parse(&*more)
         {
             symbols.extend(symbols_of(&file));
@@ -250,10 +252,20 @@ impl Elf {
     }
 }
 
-/// Returns the bytes of a regular file. A device has no symbols, and reading `/dev/zero`, which programs map
-/// as shared memory, would not end.
-pub(crate) fn read_file(path: &Path) -> Option<Vec<u8>> {
-    std::fs::metadata(path).ok()?.is_file().then(|| std::fs::read(path).ok())?
+/// Returns the bytes of a regular file that is an ELF file by its first bytes. A program also maps files of
+/// data, which may be larger than the memory, and devices: reading `/dev/zero` would not end.
+pub(crate) fn read_elf(path: &Path) -> Option<Vec<u8>> {
+    if !std::fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let mut file = File::open(path).ok()?;
+    let mut bytes = vec![0; ELFMAG.len()];
+    file.read_exact(&mut bytes).ok()?;
+    if bytes != ELFMAG {
+        return None;
+    }
+    file.read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 fn symbols_of(file: &object::File<'_>) -> Vec<Symbol> {
@@ -358,6 +370,18 @@ fn without_result(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_files_with_symbols_are_read() {
+        let directory = tempfile::tempdir().expect("is made");
+        let data = directory.path().join("data");
+        File::create(&data).and_then(|file| file.set_len(1 << 20)).expect("is written");
+        assert_eq!(read_elf(&data), None, "a program maps a file of data");
+        assert_eq!(read_elf(Path::new("/dev/zero")), None);
+        assert_eq!(read_elf(directory.path()), None);
+        let own = std::env::current_exe().expect("has a path");
+        assert_eq!(read_elf(&own), std::fs::read(&own).ok());
+    }
 
     #[test]
     fn names_are_demangled_and_lose_their_argument_lists() {

@@ -326,7 +326,7 @@ struct Callers {
 impl Callers {
     fn new(modules: &[Mapped]) -> Self {
         let read = |mapped: &Mapped| {
-            let bytes = crate::symbols::read_file(std::path::Path::new(&mapped.module.path))?;
+            let bytes = crate::symbols::read_elf(std::path::Path::new(&mapped.module.path))?;
             let from = usize::try_from(mapped.module.offset).ok()?;
             let to = from.saturating_add(usize::try_from(mapped.module.len).ok()?).min(bytes.len());
             Some((mapped.module.base, bytes.get(from..to)?.to_vec()))
