@@ -768,8 +768,8 @@ enum azk_status azk_snapshot_count(struct azk_snapshot *snapshot,
                                    struct azk_error **error);
 
 /*
- Announces the `count` keys of an array, so that the device reads their pages at the same time. Worth a
- call before a transaction uses several rows of a table that is larger than the memory. This is a hint: it
+ Announces the `count` keys of an array, so that the device reads their pages in parallel. This is useful
+ if a transaction will use several rows of a table that is larger than the memory. The call is a hint: it
  locks no row, does not wait for the device, and changes no result. One call announces at most 256 pages.
  Sets `announced`, unless it is null, to the number of announced pages.
 

@@ -252,8 +252,8 @@ impl Elf {
     }
 }
 
-/// Returns the bytes of a regular file that is an ELF file by its first bytes. A program also maps files of
-/// data, which may be larger than the memory, and devices: reading `/dev/zero` would not end.
+/// Returns the bytes of a regular file that begins as an ELF file does. Programs also map files of data,
+/// which may be larger than the memory, and devices: a read of `/dev/zero` does not end.
 pub(crate) fn read_elf(path: &Path) -> Option<Vec<u8>> {
     if !std::fs::metadata(path).ok()?.is_file() {
         return None;
@@ -372,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_files_with_symbols_are_read() {
+    fn only_elf_files_are_read() {
         let directory = tempfile::tempdir().expect("is made");
         let data = directory.path().join("data");
         File::create(&data).and_then(|file| file.set_len(1 << 20)).expect("is written");

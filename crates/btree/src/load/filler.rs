@@ -79,11 +79,11 @@ impl Filler {
         page: impl FnOnce() -> Scratch,
     ) -> Result<Option<Built>, CorruptNode> {
         let mut closed = None;
-        if !self.entries.is_empty() && !self.fit_before(key) {
+        if !self.entries.is_empty() && !self.fits_before(key) {
             let end = self.entries.len() - 1;
             let fence = self.fence_before(end).to_vec();
             closed = Some(self.close(end, fence, page())?);
-            let fits = self.fit_before(key);
+            let fits = self.fits_before(key);
             debug_assert!(fits, "one entry fits a node");
         }
         let at = self.bytes.len();
@@ -100,7 +100,7 @@ impl Filler {
     }
 
     /// Returns `true` if a node of all entries fits a page. The next entry has the key `key`.
-    fn fit_before(&mut self, key: &[u8]) -> bool {
+    fn fits_before(&mut self, key: &[u8]) -> bool {
         let Some((&last, before)) = self.entries.split_last() else { return true };
         // True for most entries of a node. No separator is longer than `key`.
         if before.is_empty() || self.is_room(self.most_used, key) {

@@ -10,17 +10,20 @@ use crate::resp::{OwnedRequest, Request, RequestReader};
 /// Largest number of requests that one look-ahead parses.
 const MOST_REQUESTS: usize = 256;
 /// Number of reads of input without a look-ahead after one that announced nothing, so that the cost is small
-/// for a store that fits into memory.
+/// for a store that fits into the system's page cache.
 const PAUSE: u8 = 15;
 
 impl Session {
     /// Announces the keys of the requests that have arrived, if there are at least two. Nothing is announced
     /// in a cluster.
     pub(crate) fn look_ahead(&mut self, reader: &mut RequestReader) {
-        // A snapshot makes writers store versions, so it is not opened without a use.
+        if self.look_ahead_pause > 0 {
+            self.look_ahead_pause -= 1;
+            return;
+        }
+        // The snapshot for a look-ahead makes writers store versions, so none is opened without a use.
         let is_useful = self.is_authenticated && self.shared.engine.should_prefetch();
-        if !is_useful || self.look_ahead_pause > 0 || self.shared.cluster.get().is_some() {
-            self.look_ahead_pause = self.look_ahead_pause.saturating_sub(1);
+        if !is_useful || self.shared.cluster.get().is_some() {
             return;
         }
         let mut keys = OwnedRequest::default();
