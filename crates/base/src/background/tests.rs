@@ -1,3 +1,4 @@
+use std::os::unix::fs::MetadataExt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
@@ -7,13 +8,19 @@ use super::*;
 /// Serializes the tests, because they count threads of the process.
 static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
+/// Returns the number of threads with a name.
 fn threads(name: &str) -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let named = |task: std::io::Result<std::fs::DirEntry>| {
-        let comm = std::fs::read_to_string(task.unwrap().path().join("comm"));
-        comm.is_ok_and(|comm| comm.trim() == name)
-    };
-    tasks.map(named).filter(|&is_named| is_named).count()
+    let directory = std::path::Path::new("/proc/self/task");
+    loop {
+        // The kernel may end a listing early if a thread ends meanwhile. Such a listing is shorter than the
+        // number of threads before it, which is the number of the directory's links less 2.
+        let before = directory.metadata().unwrap().nlink() - 2;
+        let tasks: Vec<_> = directory.read_dir().unwrap().map(Result::unwrap).collect();
+        if tasks.len() as u64 >= before {
+            let comm = |task: &std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+            return tasks.iter().filter(|task| comm(task).is_ok_and(|comm| comm.trim() == name)).count();
+        }
+    }
 }
 
 /// Waits until at most `most` threads of a name exist, because the kernel removes an ended thread after a

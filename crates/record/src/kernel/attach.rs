@@ -12,12 +12,12 @@
 
 use super::futexes::{Begun, FutexRecords, Watch, What};
 use super::merge::{CpuBetween, add_off};
-use super::watch::{Off, threads_of};
+use super::watch::Off;
 use crate::allocators;
 use crate::error::RecordError;
 use crate::frames;
 use crate::name::{CALLER, name};
-use crate::process::text;
+use crate::process::{text, threads};
 use crate::symbols::Symbols;
 use azekura_trace::WaitKind;
 use azekura_trace::event::{Event, EventKind, SWITCHED};
@@ -27,7 +27,7 @@ use azekura_trace::file::{
 use azekura_trace::parts::{CpuQuotas, processors};
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 /// Records a running process until `goes_on` returns `false` or the process has ended. Calls `goes_on` every
@@ -88,7 +88,7 @@ impl Snapshot {
             Some((thread.unsigned_abs(), (cpu, read("comm")?.trim_end().to_owned())))
         };
         let is_alive = crate::process::is_alive(process);
-        let threads = if is_alive { threads_of(process).unwrap_or_default() } else { Vec::new() };
+        let threads = if is_alive { threads(process).unwrap_or_default() } else { BTreeSet::new() };
         Self { ns: monotonic_ns(), threads: threads.into_iter().filter_map(of).collect() }
     }
 

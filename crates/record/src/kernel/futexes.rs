@@ -2,7 +2,7 @@
 
 use super::drain::{Drain, Sink, common, processors, u32_at, u64_at};
 use super::tracepoints::Tracepoint;
-use super::watch::{Off, most_records, record, refused, threads_of};
+use super::watch::{Off, for_each_thread, most_records, record, refused};
 use crate::error::RecordError;
 use perf_event::events::Tracepoint as Event;
 use perf_event::{Builder, SampleFlag};
@@ -81,24 +81,10 @@ impl Watch {
         let most = most_records(BYTES_PER_RECORD);
         let records = Records { fields, code, most, is_full: Arc::clone(&is_full), ..Records::default() };
         let watch = Self { drain: Drain::start(records)?, is_full };
-        let mut watched = Vec::new();
-        // A thread that is not watched yet may start another one meanwhile, which the next iteration finds.
-        loop {
-            let new: Vec<i32> = threads_of(process)?.into_iter().filter(|t| !watched.contains(t)).collect();
-            if new.is_empty() {
-                return Ok(watch);
-            }
-            for thread in new {
-                for cpu in processors() {
-                    match watch.open(thread, cpu, &enter, &exit) {
-                        // The thread has ended.
-                        Err(RecordError::Kernel { source, .. }) if source.raw_os_error() == Some(3) => {}
-                        other => other?,
-                    }
-                }
-                watched.push(thread);
-            }
-        }
+        for_each_thread(process, |thread| {
+            processors().into_iter().try_for_each(|cpu| watch.open(thread, cpu, &enter, &exit))
+        })?;
+        Ok(watch)
     }
 
     fn open(

@@ -3,10 +3,11 @@
 use super::drain::{Drain, Sink, common, processors, u32_at, u64_at};
 use super::functions::{Function, Probe};
 use crate::error::RecordError;
+use crate::process::threads;
 use perf_event::events::Software;
 use perf_event::{Builder, SampleFlag};
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -118,20 +119,26 @@ impl Watch {
         let (most, of_records) = (most_records(BYTES_PER_RECORD), Arc::clone(&period));
         let records = Records { has_switches, most, period: of_records, ..Records::default() };
         let watch = Self { drain: Drain::start(records)?, period };
-        let threads = target.threads()?;
         let (mut no_samples, mut no_faults) = (None, None);
-        for cpu in processors() {
-            for &thread in &threads {
+        let mut open = |thread: Option<i32>| -> Result<(), RecordError> {
+            for cpu in processors() {
                 if has_switches {
                     watch.open_switches(thread, cpu)?;
                 }
                 if no_samples.is_none() {
-                    no_samples = watch.open_samples(thread, cpu).err();
+                    no_samples = unless_ended(watch.open_samples(thread, cpu))?;
                 }
                 if no_faults.is_none() {
-                    no_faults = watch.open_faults(thread, cpu).err();
+                    no_faults = unless_ended(watch.open_faults(thread, cpu))?;
                 }
             }
+            Ok(())
+        };
+        match target {
+            Target::Started => open(None)?,
+            Target::Process(process) => for_each_thread(process, |thread| open(Some(thread)))?,
+        }
+        for cpu in processors() {
             for (number, function) in functions.iter().enumerate() {
                 watch.open_function(cpu, number as u32, function)?;
             }
@@ -213,25 +220,40 @@ fn observe<'a, 'b>(builder: &'b mut Builder<'a>, thread: Option<i32>) -> &'b mut
     }
 }
 
-impl Target {
-    /// Returns the threads to open events for; `None` is the calling thread.
-    fn threads(self) -> Result<Vec<Option<i32>>, RecordError> {
-        match self {
-            Self::Started => Ok(vec![None]),
-            Self::Process(process) => Ok(threads_of(process)?.into_iter().map(Some).collect()),
+/// Calls `open` for each thread of a process, also for those that start meanwhile. Ignores errors of ended
+/// threads.
+pub(super) fn for_each_thread(
+    process: u32,
+    mut open: impl FnMut(i32) -> Result<(), RecordError>,
+) -> Result<(), RecordError> {
+    let mut opened = HashSet::new();
+    // A thread that is not watched yet may start another one meanwhile, which the next iteration finds.
+    loop {
+        let threads = threads(process).map_err(|source| RecordError::NoProcess { process, source })?;
+        let new: Vec<i32> = threads.into_iter().filter(|&thread| opened.insert(thread)).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        for thread in new {
+            match open(thread) {
+                Err(error) if is_of_ended_thread(&error) => {}
+                other => other?,
+            }
         }
     }
 }
 
-/// Returns the threads of a process.
-pub(super) fn threads_of(process: u32) -> Result<Vec<i32>, RecordError> {
-    let gone = |source| RecordError::NoProcess { process, source };
-    let mut threads = Vec::new();
-    for entry in std::fs::read_dir(format!("/proc/{process}/task")).map_err(gone)? {
-        let name = entry.map_err(gone)?.file_name();
-        threads.extend(name.to_str().and_then(|name| name.parse::<i32>().ok()));
+fn is_of_ended_thread(error: &RecordError) -> bool {
+    let RecordError::Kernel { source, .. } = error else { return false };
+    source.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
+}
+
+/// Returns the error of an event that is left out, except the error of a thread that has ended.
+fn unless_ended(opened: Result<(), RecordError>) -> Result<Option<RecordError>, RecordError> {
+    match opened {
+        Err(error) if is_of_ended_thread(&error) => Err(error),
+        other => Ok(other.err()),
     }
-    Ok(threads)
 }
 
 /// Returns the error for an event that the kernel refused, with the remedy.
