@@ -2,9 +2,11 @@
 //! where gdb searches: by build id, also those that debuginfod has fetched, and by the name in
 //! `.gnu_debuglink`.
 
-use crate::symbols::read_elf;
+use crate::elf::Parsed;
 use object::Object;
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -12,11 +14,11 @@ use std::path::{Path, PathBuf};
 const INSTALLED: &str = "/usr/lib/debug";
 
 /// Returns the path of the debug information of `file`, a program or library at `path`, if it is apart.
-pub(crate) fn debug_file(path: &Path, file: &object::File<'_>) -> Option<PathBuf> {
+pub(crate) fn debug_file(path: &Path, file: &Parsed<'_>) -> Option<PathBuf> {
     by_build_id(file).or_else(|| by_link(path, file))
 }
 
-fn by_build_id(file: &object::File<'_>) -> Option<PathBuf> {
+fn by_build_id(file: &Parsed<'_>) -> Option<PathBuf> {
     let id = file.build_id().ok()??;
     let (first, rest) = id.split_first()?;
     let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
@@ -38,13 +40,31 @@ fn debuginfod_cache() -> Option<PathBuf> {
 
 /// Returns the file that `.gnu_debuglink` names. Its checksum must be the one in the link, because the file
 /// may be of another version of the program.
-fn by_link(path: &Path, file: &object::File<'_>) -> Option<PathBuf> {
+fn by_link(path: &Path, file: &Parsed<'_>) -> Option<PathBuf> {
     let (name, checksum) = file.gnu_debuglink().ok()??;
     let (name, directory) = (Path::new(OsStr::from_bytes(name)), path.parent()?);
     let installed = Path::new(INSTALLED).join(directory.strip_prefix("/").unwrap_or(directory));
     let places = [directory.to_owned(), directory.join(".debug"), installed];
-    let is_it = |found: &PathBuf| read_elf(found).is_some_and(|bytes| crc32fast::hash(&bytes) == checksum);
+    let is_it = |found: &PathBuf| checksum_of(found).is_ok_and(|of| of == checksum);
     places.map(|place| place.join(name)).into_iter().find(is_it)
+}
+
+/// Returns the checksum of a file as in `.gnu_debuglink`.
+fn checksum_of(file: &Path) -> io::Result<u32> {
+    if !std::fs::metadata(file)?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into()); // a read of a device may not end
+    }
+    let mut file = BufReader::with_capacity(1 << 20, File::open(file)?);
+    let mut hasher = crc32fast::Hasher::new();
+    loop {
+        let bytes = file.fill_buf()?;
+        if bytes.is_empty() {
+            return Ok(hasher.finalize());
+        }
+        hasher.update(bytes);
+        let len = bytes.len();
+        file.consume(len);
+    }
 }
 
 #[cfg(test)]
@@ -64,8 +84,8 @@ mod tests {
         run("cc", &["-g", "-Wl,--build-id=none", "-o", "program", "program.c"]);
         run("objcopy", &["--only-keep-debug", "program", "program.debug"]);
         run("objcopy", &["--strip-all", "--add-gnu-debuglink=program.debug", "program"]);
-        let bytes = std::fs::read(at("program")).unwrap();
-        let file = object::File::parse(&*bytes).unwrap();
+        let parts = crate::elf::Parts::open(&at("program")).unwrap();
+        let file = parts.parse().unwrap();
         let found = || debug_file(&at("program"), &file);
         assert_eq!(found(), Some(at("program.debug")));
         std::fs::create_dir(at(".debug")).unwrap();

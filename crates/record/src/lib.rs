@@ -51,6 +51,7 @@ mod blocked;
 mod debug;
 mod directory;
 mod drain;
+mod elf;
 pub mod error;
 mod faults;
 mod frames;

@@ -5,13 +5,12 @@
 //! an ELF file gives no names for its addresses.
 
 use crate::debug::debug_file;
+use crate::elf::{self, Parts};
 use azekura_trace::file::Module;
-use object::elf::ELFMAG;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -190,8 +189,8 @@ impl Image {
 
 impl Elf {
     fn read(path: &Path) -> Option<Self> {
-        let bytes = read_elf(path)?;
-        let file = object::File::parse(&*bytes).ok()?;
+        let parts = Parts::open(path).ok()?;
+        let file = parts.parse().ok()?;
         let segments: Vec<_> = file.segments().collect();
         let first = segments.iter().map(ObjectSegment::address).min()?;
         let last = segments.iter().map(|s| s.address().saturating_add(s.size())).max()?;
@@ -202,11 +201,7 @@ impl Elf {
         let in_memory = in_memory.collect();
         let debug = debug_file(path, &file);
         let mut symbols = symbols_of(&file);
-        if let Some(more) = debug.as_deref().and_then(read_elf)
-            && let Ok(file) = object::File::parse(&*more)
-        {
-            symbols.extend(symbols_of(&file));
-        }
+        symbols.extend(debug.as_deref().and_then(symbols_at).unwrap_or_default());
         // Of the names of one address, the shortest one without an underscore is kept: `free`, and neither
         // `cfree` nor `__libc_free`.
         let order = |a: &Symbol| (a.address, a.size, a.name.starts_with('_'), a.name.len());
@@ -252,24 +247,12 @@ impl Elf {
     }
 }
 
-/// Returns the bytes of a regular file that begins as an ELF file does. Programs also map files of data,
-/// which may be larger than the memory, and devices: a read of `/dev/zero` does not end.
-pub(crate) fn read_elf(path: &Path) -> Option<Vec<u8>> {
-    if !std::fs::metadata(path).ok()?.is_file() {
-        return None;
-    }
-    let mut file = File::open(path).ok()?;
-    let mut bytes = vec![0; ELFMAG.len()];
-    file.read_exact(&mut bytes).ok()?;
-    if bytes != ELFMAG {
-        return None;
-    }
-    file.read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+fn symbols_at(path: &Path) -> Option<Vec<Symbol>> {
+    Some(symbols_of(&Parts::open(path).ok()?.parse().ok()?))
 }
 
-fn symbols_of(file: &object::File<'_>) -> Vec<Symbol> {
-    let symbol = |symbol: object::Symbol<'_, '_>| {
+fn symbols_of(file: &elf::Parsed<'_>) -> Vec<Symbol> {
+    let symbol = |symbol: object::Symbol<'_, '_, elf::Source<'_>>| {
         let sort = match symbol.kind() {
             SymbolKind::Text => Sort::Code,
             SymbolKind::Data => Sort::Data,
@@ -284,14 +267,10 @@ fn symbols_of(file: &object::File<'_>) -> Vec<Symbol> {
 /// Returns the file offsets of the functions with this name, which is the symbol or its demangled form. If
 /// there are none, returns up to five similar names.
 pub(crate) fn functions(path: &Path, name: &str) -> io::Result<Result<Vec<u64>, Vec<String>>> {
-    let bytes = std::fs::read(path)?;
-    let file = object::File::parse(&*bytes).map_err(io::Error::other)?;
+    let parts = Parts::open(path)?;
+    let file = parts.parse().map_err(io::Error::other)?;
     let mut symbols = symbols_of(&file);
-    if let Some(more) = debug_file(path, &file).and_then(|path| std::fs::read(path).ok())
-        && let Ok(file) = object::File::parse(&*more)
-    {
-        symbols.extend(symbols_of(&file));
-    }
+    symbols.extend(debug_file(path, &file).as_deref().and_then(symbols_at).unwrap_or_default());
     let offset = |address: u64| {
         file.segments().find_map(|segment| {
             let (begin, len) = segment.file_range();
@@ -370,18 +349,6 @@ fn without_result(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_elf_files_are_read() {
-        let directory = tempfile::tempdir().expect("is made");
-        let data = directory.path().join("data");
-        File::create(&data).and_then(|file| file.set_len(1 << 20)).expect("is written");
-        assert_eq!(read_elf(&data), None, "a program maps a file of data");
-        assert_eq!(read_elf(Path::new("/dev/zero")), None);
-        assert_eq!(read_elf(directory.path()), None);
-        let own = std::env::current_exe().expect("has a path");
-        assert_eq!(read_elf(&own), std::fs::read(&own).ok());
-    }
 
     #[test]
     fn names_are_demangled_and_lose_their_argument_lists() {

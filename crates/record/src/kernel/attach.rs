@@ -326,10 +326,9 @@ struct Callers {
 impl Callers {
     fn new(modules: &[Mapped]) -> Self {
         let read = |mapped: &Mapped| {
-            let bytes = crate::symbols::read_elf(std::path::Path::new(&mapped.module.path))?;
-            let from = usize::try_from(mapped.module.offset).ok()?;
-            let to = from.saturating_add(usize::try_from(mapped.module.len).ok()?).min(bytes.len());
-            Some((mapped.module.base, bytes.get(from..to)?.to_vec()))
+            let Module { base, offset, len, ref path } = mapped.module;
+            let parts = crate::elf::Parts::open(std::path::Path::new(path)).ok()?;
+            Some((base, parts.bytes(offset..offset.saturating_add(len))?.to_vec()))
         };
         let files: Vec<Module> = modules.iter().map(|m| m.module.clone()).collect();
         Self {
