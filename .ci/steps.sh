@@ -47,6 +47,25 @@ step() { # step NAME COMMAND...
     fi
 }
 
+# beside FUNCTION: runs the steps of a function at low priority while the next steps run.
+beside() {
+    rm -f "$logs/counts"
+    (
+        renice --priority 10 $BASHPID >/dev/null
+        passed=0 failed=0 broken=()
+        "$1"
+        printf '%s\n' "$passed" "$failed" "${broken[@]}" >"$logs/counts"
+    ) >"$logs/lines" 2>&1 &
+}
+
+join() { # waits for the steps of `beside`, prints their output, and counts their results
+    local counts=(0 0 beside)
+    wait
+    cat "$logs/lines"
+    if [ -e "$logs/counts" ]; then mapfile -t counts <"$logs/counts"; fi
+    passed=$((passed + counts[0])) failed=$((failed + counts[1])) broken+=("${counts[@]:2}")
+}
+
 finish() {
     if [ ${#broken[@]} -gt 0 ]; then
         echo "steps that failed: ${broken[*]}"

@@ -18,6 +18,7 @@
 
 mod parts;
 
+use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -102,11 +103,19 @@ fn inner_directory(output: &Path, checkout: &Path, flags: &str) -> PathBuf {
     target.join(format!("embedded-{:016x}", hasher.finish()))
 }
 
+fn is_setting_of_release(variable: &OsStr) -> bool {
+    variable.as_encoded_bytes().starts_with(b"CARGO_PROFILE_RELEASE_")
+}
+
 fn compile(library: &Embedded<'_>, source: &Path, output: &Path, target: &str) -> PathBuf {
     let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
     let checkout = source.parent().expect("a package lies in a directory");
     let directory = inner_directory(output, checkout, &flags);
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // Settings for the profile of the outer build would build the library again.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_setting_of_release(name)) {
+        cargo.env_remove(name);
+    }
     cargo
         .args(["build", "--release", "--lib", "--target", target, "--manifest-path"])
         .arg(source.join("Cargo.toml"))
