@@ -7,7 +7,7 @@ export CARGO_TERM_COLOR=never
 # Each build is from a clean checkout: files for later builds would only fill the disk.
 export CARGO_INCREMENTAL=0
 logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$logs"' EXIT
 passed=0 failed=0 broken=()
 only=("$@") # names of steps: the other ones are left out
 root=$PWD
@@ -47,7 +47,7 @@ step() { # step NAME COMMAND...
     fi
 }
 
-# beside FUNCTION: runs the steps of a function at low priority while the next steps run.
+# beside FUNCTION: runs the steps of a function at low priority while the next steps run, until `join`.
 beside() {
     rm -f "$logs/counts"
     (

@@ -40,12 +40,12 @@ impl Parts {
     }
 }
 
-/// Reads parts of the file once. [`ReadCache`] reads a string with two system calls, and finds none of more
-/// than 4,096 bytes; this type reads strings by blocks.
+/// Reads each part of the file once. Reads strings in blocks: [`ReadCache`] needs two system calls for each
+/// string, and fails for strings of more than 4,096 bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Source<'a>(&'a ReadCache<File>);
 
-/// Number of bytes of one read of strings.
+/// Number of bytes in a block of strings.
 const BLOCK: u64 = 64 << 10;
 /// Largest part, in bytes: a damaged file may claim any size for its symbol table.
 const LARGEST: u64 = 1 << 30;

@@ -45,12 +45,12 @@ pub(crate) fn has_thread(process: u32, thread: u32) -> bool {
     process & FOREIGN != 0 || Path::new(&format!("/proc/{process}/task/{thread}")).exists()
 }
 
-/// Returns the threads of a process. One that starts or ends meanwhile may be missing.
+/// Returns the threads of a process. A thread that starts or ends during the call may be missing.
 ///
 /// The kernel ends a listing early if the thread after which it continues has just ended (Linux 6.18). Such a
 /// listing is shorter than the number of threads before it.
 pub(crate) fn threads(process: u32) -> io::Result<BTreeSet<i32>> {
-    /// Number of listings, if threads end during each of them.
+    /// Largest number of listings: threads may end during each of them.
     const MOST: usize = 100;
     let directory = format!("/proc/{process}/task");
     let mut threads = BTreeSet::new();

@@ -248,7 +248,8 @@ fn is_of_ended_thread(error: &RecordError) -> bool {
     source.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
 }
 
-/// Returns the error of an event that is left out, except the error of a thread that has ended.
+/// Returns the error of an event that could not be opened, for a recording without it. Fails if the thread
+/// has ended.
 fn unless_ended(opened: Result<(), RecordError>) -> Result<Option<RecordError>, RecordError> {
     match opened {
         Err(error) if is_of_ended_thread(&error) => Err(error),
