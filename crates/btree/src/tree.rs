@@ -1,6 +1,7 @@
 //! A tree's identity, and reading one key of it.
 
 use azekura_base::{PageId, TreeId, TxnId};
+use azekura_buffer::PageVersion;
 use azekura_wal::LogBufferId;
 
 use crate::descent::{Descent, Restart, Seek, walk};
@@ -19,6 +20,13 @@ pub struct Tree {
     pub id: TreeId,
     /// The root page.
     pub root: PageId,
+}
+
+/// A leaf that was read or changed, and its version then (LAST-1 in `write`).
+#[derive(Clone, Copy, Debug)]
+pub struct SeenLeaf {
+    pub(crate) tree: Tree,
+    pub(crate) version: PageVersion,
 }
 
 /// The context of a write: its transaction, log buffer, undo log and locks.
@@ -58,10 +66,26 @@ impl Tree {
     ///
     /// [`TreeError::Fix`] or [`TreeError::Corrupt`].
     pub fn get(&self, env: &Env, key: &[u8], out: &mut Vec<u8>) -> Result<bool, TreeError> {
-        match self.get_cell(env, key, out)? {
-            Some(flags) => load_if_large(env, flags, out).map(|()| true),
-            None => Ok(false),
+        Ok(self.get_in_leaf(env, key, out)?.0)
+    }
+
+    /// Reads the value of `key` as [`get`](Self::get) does. Also returns the leaf, for
+    /// [`UndoLog::note_read`]; `None` if the leaf had to be latched.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn get_in_leaf(
+        &self,
+        env: &Env,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(bool, Option<SeenLeaf>), TreeError> {
+        let (found, seen) = self.read_cell(env, key, out)?;
+        if let Some(flags) = found {
+            load_if_large(env, flags, out)?;
         }
+        Ok((found.is_some(), seen.map(|version| SeenLeaf { tree: *self, version })))
     }
 
     /// Reads the content of the cell of `key` into `out`, replacing its content, and returns the cell's
@@ -74,6 +98,16 @@ impl Tree {
     ///
     /// [`TreeError::Fix`] or [`TreeError::Corrupt`].
     pub fn get_cell(&self, env: &Env, key: &[u8], out: &mut Vec<u8>) -> Result<Option<u16>, TreeError> {
+        Ok(self.read_cell(env, key, out)?.0)
+    }
+
+    #[inline]
+    fn read_cell(
+        &self,
+        env: &Env,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(Option<u16>, Option<PageVersion>), TreeError> {
         let mut descent = Descent::new(env, *self);
         loop {
             let leaf = descent.leaf(Seek::Covering(key))?;
@@ -88,7 +122,7 @@ impl Tree {
                 Position::Absent(_) => None,
             };
             if leaf.is_valid() {
-                return Ok(found);
+                return Ok((found, leaf.page_version()));
             }
             descent.changed()?;
         }

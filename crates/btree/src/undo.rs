@@ -7,13 +7,12 @@
 
 use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u8, take_u64};
 use azekura_base::{PageId, TreeId};
-use azekura_buffer::PageVersion;
 
 use crate::change::{PageOp, put_cell, take_cell, take_u16};
 use crate::error::RecordError;
 use crate::node::{Cell, FLAG_OVERFLOW};
 use crate::overflow::OverflowRef;
-use crate::tree::Tree;
+use crate::tree::{SeenLeaf, Tree};
 use crate::verify::Held;
 use crate::version::WriterVersions;
 
@@ -234,7 +233,9 @@ pub struct UndoLog {
     /// ascending.
     shrinks: Vec<(u64, usize)>,
     /// The leaf of the last change of the transaction (LAST-1 in `write`).
-    pub(crate) last_leaf: Option<(Tree, PageVersion)>,
+    pub(crate) last_leaf: Option<SeenLeaf>,
+    /// The leaf that the transaction has read before its next change.
+    read_leaf: Option<SeenLeaf>,
     /// Number of descents to leaves in order to put or remove rows.
     pub(crate) descents: u64,
 }
@@ -355,7 +356,19 @@ impl UndoLog {
         self.writer.clear();
         self.shrinks.clear();
         self.shrink_count = 0;
-        self.last_leaf = None;
+        (self.last_leaf, self.read_leaf) = (None, None);
+    }
+
+    /// Notes the leaf of a read, so that a change of the same leaf needs no descent (LAST-1). The next change
+    /// uses the note or forgets it.
+    pub const fn note_read(&mut self, leaf: SeenLeaf) {
+        self.read_leaf = Some(leaf);
+    }
+
+    /// Takes the leaves in which the next change may be: that of a read, and that of the last change.
+    #[inline]
+    pub(crate) const fn take_leaves(&mut self) -> [Option<SeenLeaf>; 2] {
+        [self.read_leaf.take(), self.last_leaf.take()]
     }
 
     /// Returns the entries, oldest first.

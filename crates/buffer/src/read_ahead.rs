@@ -41,7 +41,7 @@ pub const MOST_ANNOUNCED: usize = 256;
 
 /// Number of prefetches after a miss that may find no page to announce. Further ones do nothing until the
 /// thread's next miss, so that they cost nothing if all pages are in the pool, or in the system's page cache.
-pub(crate) const FRUITLESS_PREFETCHES: u64 = 4;
+const FRUITLESS_PREFETCHES: u64 = 4;
 
 /// The pages that one scan has announced to the store.
 #[derive(Clone, Debug, Default)]
@@ -152,6 +152,14 @@ impl BufferPool {
         self.counters.own(Counter::PrefetchesLeft) > 0
     }
 
+    /// Notes that the calling thread has read pages in, for [`should_prefetch`](Self::should_prefetch).
+    pub(crate) fn note_read(&self) {
+        if !cfg!(loom) {
+            // A hint, on which no protocol depends: models need not explore it.
+            self.counters.set_own(Counter::PrefetchesLeft, FRUITLESS_PREFETCHES);
+        }
+    }
+
     /// Returns `true` if the store has all of the pages in memory, so that an announcement does not help.
     #[must_use]
     pub fn are_cached(&self, pages: &[PageId]) -> bool {
@@ -209,6 +217,7 @@ impl BufferPool {
         if self.store.read_across(first, &places).is_err() {
             return 0;
         }
+        self.note_read();
         if run.iter().any(|page| self.check_lsn(page.page_id(), page.filling.words()).is_err()) {
             return 0;
         }
@@ -330,6 +339,7 @@ mod tests {
             pool.prefetch(pages.iter().copied().map(PageId).collect());
             std::mem::take(&mut *store.1.lock())
         };
+        drop(pool.fix_new(PageId(3)).unwrap());
         assert!(!pool.should_prefetch(), "no page was read in");
         drop(pool.fix(PageId(1)).unwrap());
         assert!(pool.should_prefetch() && !pool.are_cached(&[PageId(1)]));

@@ -151,7 +151,12 @@ impl Transaction {
 
     /// Reads the value at a key that is locked.
     fn fetch(&self, tree: Tree, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
-        tree.get(&self.db.env, key, value).map_err(|error| self.fail(error.into()))
+        let read = tree.get_in_leaf(&self.db.env, key, value);
+        let (found, leaf) = read.map_err(|error| self.fail(error.into()))?;
+        if let Some(state) = self.state.borrow_mut().as_mut() {
+            state.read_leaf = leaf;
+        }
+        Ok(found)
     }
 
     /// Writes to a tree on which the transaction holds at least IX.
@@ -228,10 +233,14 @@ impl Transaction {
     ) -> Result<T, Error> {
         self.statement(|tx, state| {
             tx.listed(state);
+            let mut read_leaf = state.read_leaf.take();
             loop {
                 let log_buffer = state.log_buffer;
                 let (outcome, wanted) = tx.with_locks(state, tree, Some(key), |locks, undo| {
                     let undo = &mut undo.lock().log;
+                    if let Some(leaf) = read_leaf.take() {
+                        undo.note_read(leaf);
+                    }
                     call(&tx.db.env, &mut WriteCtx { txn: tx.id, log_buffer, undo, locks })
                 });
                 match outcome? {

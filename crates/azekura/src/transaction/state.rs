@@ -12,7 +12,7 @@ use std::sync::Arc;
 use azekura_base::striped::stripe_count;
 use azekura_base::sync::{Mutex, MutexGuard};
 use azekura_base::{CachePadded, Lsn, PerStripe, TreeId, TxnId};
-use azekura_btree::{Tree, UndoLog, UndoOp};
+use azekura_btree::{SeenLeaf, Tree, UndoLog, UndoOp};
 use azekura_lock::{TableMode, TxnLocks};
 use azekura_wal::LogBufferId;
 
@@ -121,6 +121,8 @@ pub(crate) struct State {
     /// catalog. The cache of the catalog forgets them at commit.
     pub(super) dropped: Vec<Arc<str>>,
     pub(super) write_count: u64,
+    /// The leaf of the last row that was read since the last change.
+    pub(super) read_leaf: Option<SeenLeaf>,
     /// The bulk load that is running.
     pub(super) load: Option<LoadMark>,
     /// The savepoints that can be restored, ascending: number, and entries of the undo log at the savepoint
@@ -168,6 +170,7 @@ impl State {
             table_modes: SmallMap::new(),
             dropped: Vec::new(),
             write_count: 0,
+            read_leaf: None,
             load: None,
             savepoints: Vec::new(),
             newest_savepoint: 0,
@@ -214,6 +217,7 @@ impl State {
         self.dropped.clear();
         self.record_locks.clear();
         self.write_count = 0;
+        self.read_leaf = None;
         self.load = None;
         self.savepoints.clear();
         if let Some(state) = db.states.give(self) {

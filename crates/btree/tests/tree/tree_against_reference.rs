@@ -305,6 +305,43 @@ fn rows_in_key_order_descend_once_for_each_leaf() {
     assert!(world.contents(tree).is_empty());
 }
 
+/// LAST-1: a row that was read and is then changed needs no second descent, unless its leaf has changed in
+/// between or the note is of another leaf. A note of another leaf does not displace the leaf of the last
+/// change.
+#[test]
+fn a_change_of_a_row_that_was_read_needs_no_second_descent() {
+    const ROWS: u32 = 3000;
+    let (world, catalog) = World::new(4096, 1000);
+    let (mut txn, mut other) = (world.txn(1), world.txn(2));
+    let tree = txn.create(7);
+    (0..ROWS).for_each(|key| _ = txn.put(tree, &key.to_be_bytes(), &[7; 40]));
+    let read = |txn: &mut Txn<'_>, key: u32| {
+        let (found, leaf) = tree.get_in_leaf(&world.env, &key.to_be_bytes(), &mut Vec::new()).expect("reads");
+        assert!(found);
+        txn.undo.note_read(leaf.expect("a leaf without a latch"));
+    };
+    let change = |txn: &mut Txn<'_>, key: u32| {
+        let before = txn.undo.descents();
+        assert!(txn.put(tree, &key.to_be_bytes(), &[8; 40]).is_some());
+        txn.undo.descents() - before
+    };
+    for key in [5, 2000, 1000] {
+        read(&mut txn, key);
+        assert_eq!(change(&mut txn, key), 0, "the leaf of the read");
+    }
+    read(&mut txn, 5);
+    assert_eq!(change(&mut txn, 1001), 0, "the leaf of the last change");
+    assert_eq!(change(&mut txn, 5), 1, "the note was forgotten");
+    read(&mut txn, 2000);
+    assert_eq!(change(&mut other, 2000), 1);
+    assert_eq!(change(&mut txn, 2000), 1, "the leaf has changed");
+    world.assert_sound(&[catalog, tree], &[]);
+    let changed = [5, 1000, 1001, 2000];
+    let wanted =
+        (0..ROWS).map(|key| (key.to_be_bytes().to_vec(), vec![7 + u8::from(changed.contains(&key)); 40]));
+    assert!(world.contents(tree) == wanted.collect::<Vec<_>>());
+}
+
 /// A write does not use the remembered leaf of the last change after that leaf was merged away and its page
 /// became part of another tree.
 #[test]
@@ -320,6 +357,9 @@ fn a_cached_leaf_that_was_unlinked_is_not_written() {
     }
     for middle in [500u32, 40, 980] {
         txn.put(tree, &middle.to_be_bytes(), &[8; 40]);
+        let (_, leaf) =
+            tree.get_in_leaf(&world.env, &(middle + 1).to_be_bytes(), &mut Vec::new()).expect("reads");
+        leaf.into_iter().for_each(|leaf| txn.undo.note_read(leaf));
         let mut other = world.txn(2);
         for key in middle.saturating_sub(200)..(middle + 200).min(ROWS) {
             other.remove(tree, &key.to_be_bytes());

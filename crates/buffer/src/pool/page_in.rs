@@ -10,7 +10,6 @@ use crate::count::own_rmw;
 use crate::error::FixError;
 use crate::frame::{Frame, NO_BUFFER};
 use crate::guard::PageGuard;
-use crate::read_ahead::FRUITLESS_PREFETCHES;
 use crate::stall::sync_point;
 use crate::stats::Counter;
 
@@ -51,10 +50,6 @@ impl<'p> Filling<'p> {
     pub(crate) fn install(&mut self) -> bool {
         own_rmw();
         self.pool.counters.add(Counter::Misses, 1);
-        if !cfg!(loom) {
-            // A hint, on which no protocol depends: models need not explore it.
-            self.pool.counters.set_own(Counter::PrefetchesLeft, FRUITLESS_PREFETCHES);
-        }
         self.is_installed = self.frame.install(self.buffer);
         if !self.is_installed {
             own_rmw();
@@ -156,6 +151,7 @@ impl BufferPool {
     pub(super) fn read_into(&self, page_id: PageId, buffer: u32) -> Result<(), FixError> {
         let words = [self.words_of(buffer)];
         self.store.read_words(page_id, &words).map_err(FixError::Read)?;
+        self.note_read();
         self.check_lsn(page_id, words[0])
     }
 
