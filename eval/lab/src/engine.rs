@@ -59,6 +59,11 @@ pub trait Engine: Send + Sync {
         None
     }
 
+    /// Returns the largest number of clients with which this engine runs.
+    fn most_clients(&self) -> usize {
+        usize::MAX
+    }
+
     /// Opens the store in `dir`, which must exist; creates an empty store if the directory is empty.
     ///
     /// # Errors

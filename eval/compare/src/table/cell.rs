@@ -84,7 +84,7 @@ impl Job {
         let (mut kept, mut loads) = (Vec::new(), Vec::new());
         for (at, case) in self.group.cases.iter().enumerate() {
             let workload = case.work.workload().with_context(|| format!("unknown work {:?}", case.work))?;
-            if engine.lacks(&workload).is_none() {
+            if engine.lacks(&workload).is_none() && case.threads <= engine.most_clients() {
                 let list = if workload.is_load() { &mut loads } else { &mut kept };
                 list.push((at, case, workload));
             }

@@ -160,6 +160,11 @@ impl Engine for AzekuraEngine {
         !self.bulk
     }
 
+    /// The bulk loader needs an empty table, so only one client can use it.
+    fn most_clients(&self) -> usize {
+        if self.bulk { 1 } else { usize::MAX }
+    }
+
     fn lacks(&self, workload: &Workload) -> Option<&'static str> {
         if self.bulk && workload.family() != Family::Load {
             return Some("a bulk loader only");
