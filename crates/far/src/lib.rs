@@ -33,7 +33,6 @@
 //! | [`server`] | a memory server: holds pages for authenticated clients |
 //! | [`wire`] | the protocol between clients and memory servers |
 //! | [`replace`] | [`Replacement`]: choice of the victim page; the policies; trace replay without paging |
-//! | [`ffi`] | the C interface: `include/azekura_far.h` |
 //! | `sys`, `poll` | system calls that bypass the C library; waiting for descriptors |
 //! | [`signals_blocked`] | signals of the program, blocked while a thread holds a lock of this layer |
 //! | [`digest`] | the digest that identifies a page's bytes |
@@ -47,7 +46,6 @@ pub mod descriptors;
 pub mod digest;
 mod error;
 mod fault;
-pub mod ffi;
 pub mod launch;
 #[cfg(loom)]
 #[doc(hidden)]

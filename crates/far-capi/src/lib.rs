@@ -1,7 +1,7 @@
-//! The C interface, declared in `include/azekura_far.h`. Functions report an error by a null pointer, and
-//! [`azekura_far_error`] returns its text.
+//! The C interface of far memory, declared in `include/azekura_far.h`. Functions report an error by a null
+//! pointer, and [`azekura_far_error`] returns its text.
 
-use crate::{AuthKey, FarMemory, Mechanism, Policy};
+use azekura_far::{AuthKey, FarMemory, Mechanism, Policy};
 use std::cell::RefCell;
 use std::error::Error;
 use std::ffi::{CStr, CString, c_char};

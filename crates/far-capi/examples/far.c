@@ -1,5 +1,6 @@
 /* Fills, sums and checks an array that is four times larger than its local memory.
- * cc far.c -I../include -L../../../target/release -lazekura_far -o far && ./far 127.0.0.1:7470 */
+ * cc far.c -I../include -L../../../target/release -lazekura_far -o far
+ * LD_LIBRARY_PATH=../../../target/release ./far 127.0.0.1:7470 */
 #include <azekura_far.h>
 #include <stdio.h>
 
