@@ -2,11 +2,14 @@
 //! embedded in an Azekura program. Cargo installs only programs, and a program cannot rely on a library next
 //! to its own file.
 //!
-//! An inner cargo builds the library, because a dependency's `cdylib` has no path that a dependent may rely
-//! on. The build is always optimized, because the library runs inside other programs. The library's package
-//! is next to the package of the caller. In the workspace it has the name of its directory; where cargo
-//! stores the packages of a registry it has its name and version. For the latter case the caller has the
-//! library's package among its dependencies.
+//! An inner cargo builds the library as a `cdylib`, because a dependency's `cdylib` has no path that a
+//! dependent may rely on. The package itself is an `rlib`: cargo names the files of a package with a `cdylib`
+//! without a hash, so that builds with other features would overwrite them. The build is always optimized,
+//! because the library runs inside other programs.
+//!
+//! The library's package is next to the package of the caller. In the workspace it has the name of its
+//! directory; where cargo stores the packages of a registry it has its name and version. For the latter case
+//! the caller has the library's package among its dependencies.
 //!
 //! Documentation builds (`DOCS_RS`) have no network, and a package that is verified before its first
 //! publication cannot be built with its own dependencies (`AZEKURA_EMBED=none`). Both embed no bytes.
@@ -117,12 +120,15 @@ fn compile(library: &Embedded<'_>, source: &Path, output: &Path, target: &str) -
         cargo.env_remove(name);
     }
     cargo
-        .args(["build", "--release", "--lib", "--target", target, "--manifest-path"])
+        .args(["rustc", "--release", "--lib", "--crate-type", "cdylib", "--target", target])
+        .arg("--manifest-path")
         .arg(source.join("Cargo.toml"))
         .arg("--target-dir")
         .arg(&directory)
         .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
         .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+        // The libraries are measured without optimization across packages.
+        .env("CARGO_PROFILE_RELEASE_LTO", "false")
         // Clippy and similar tools check the library as a member of the workspace, not here.
         .env_remove("RUSTC_WORKSPACE_WRAPPER");
     let status = cargo.status().expect("cargo runs, as it runs this");
