@@ -93,7 +93,7 @@ pub enum LaunchError {
     },
     /// The library was not found beside this program.
     #[error("no {LIBRARY} beside this program ({}); build it with `cargo build --release \
-        -p azekura-far-preload`, or give its path in AZEKURA_FAR_PRELOAD",
+        -p azekura-far-preload-cdylib`, or give its path in AZEKURA_FAR_PRELOAD",
         looked.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "))]
     NoLibrary {
         /// Paths that were searched.
