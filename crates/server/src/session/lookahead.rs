@@ -21,7 +21,6 @@ impl Session {
             self.look_ahead_pause -= 1;
             return;
         }
-        // The snapshot for a look-ahead makes writers store versions, so none is opened without a use.
         let is_useful = self.is_authenticated && self.shared.engine.should_prefetch();
         if !is_useful || self.shared.cluster.get().is_some() {
             return;
@@ -42,11 +41,13 @@ impl Session {
         }
     }
 
-    /// Announces keys, and returns the number of announced pages. Uses a snapshot, which waits for no lock:
-    /// this thread may have an open group (GROUP-2), and the client an open transaction.
+    /// Announces keys, and returns the number of announced pages. Uses a transaction that waits for no lock:
+    /// this thread may have an open group (GROUP-2), and the client an open transaction. A snapshot would
+    /// make all writers store versions.
     fn announce(&self, keys: Request<'_>) -> Result<usize, Failure> {
         let engine = &self.shared.engine;
-        let snapshot = engine.snapshot()?;
-        Ok(Keyspace::of_snapshot(&snapshot, 0, &engine.context)?.prefetch(keys.iter())?)
+        let tx = engine.db.begin()?;
+        tx.set_nowait(true)?;
+        Ok(Keyspace::open(&tx, 0, &engine.context)?.prefetch(keys.iter())?)
     }
 }
