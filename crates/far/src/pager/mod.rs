@@ -295,6 +295,9 @@ impl Pager {
 impl Sink for Pager {
     fn finished(&self, replica: usize, run: Vec<Order>, refused: Option<String>) {
         let mut core = self.lock();
+        if core.is_closing() {
+            return; // `close` has taken the replicas, and no thread waits for a page.
+        }
         match run.first().map(|order| order.verb) {
             Some(Verb::Get) => core.arrived(&run),
             Some(Verb::Put) => core.put_answered(&run, replica, refused),
