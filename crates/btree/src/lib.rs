@@ -88,7 +88,7 @@ pub use redo::{PageChange, PageChanges, redo};
 pub use rollback::{roll_back_to, undo_one};
 pub use scan::{LeafBatch, Scan, ValueRef};
 pub use space::{DiskSpace, FreeSpace, Released};
-pub use tree::{SeenLeaf, Tree, WriteCtx};
+pub use tree::{LeafVersion, Tree, WriteCtx};
 pub use undo::{Deferred, UndoLog, UndoOp};
 pub use verify::{Finding, Held, Report, TreeReport, verify, verify_beside_writers};
 #[doc(hidden)]

@@ -22,9 +22,9 @@ pub struct Tree {
     pub root: PageId,
 }
 
-/// A leaf that was read or changed, and its version then (LAST-1 in `write`).
+/// A leaf of a tree, and the version of its page at a read or a change (LAST-1 in `write`).
 #[derive(Clone, Copy, Debug)]
-pub struct SeenLeaf {
+pub struct LeafVersion {
     pub(crate) tree: Tree,
     pub(crate) version: PageVersion,
 }
@@ -80,12 +80,12 @@ impl Tree {
         env: &Env,
         key: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<(bool, Option<SeenLeaf>), TreeError> {
+    ) -> Result<(bool, Option<LeafVersion>), TreeError> {
         let (found, seen) = self.read_cell(env, key, out)?;
         if let Some(flags) = found {
             load_if_large(env, flags, out)?;
         }
-        Ok((found.is_some(), seen.map(|version| SeenLeaf { tree: *self, version })))
+        Ok((found.is_some(), seen.map(|version| LeafVersion { tree: *self, version })))
     }
 
     /// Reads the content of the cell of `key` into `out`, replacing its content, and returns the cell's

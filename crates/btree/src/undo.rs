@@ -12,7 +12,7 @@ use crate::change::{PageOp, put_cell, take_cell, take_u16};
 use crate::error::RecordError;
 use crate::node::{Cell, FLAG_OVERFLOW};
 use crate::overflow::OverflowRef;
-use crate::tree::{SeenLeaf, Tree};
+use crate::tree::{LeafVersion, Tree};
 use crate::verify::Held;
 use crate::version::WriterVersions;
 
@@ -233,9 +233,9 @@ pub struct UndoLog {
     /// ascending.
     shrinks: Vec<(u64, usize)>,
     /// The leaf of the last change of the transaction (LAST-1 in `write`).
-    pub(crate) last_leaf: Option<SeenLeaf>,
-    /// The leaf that the transaction has read before its next change.
-    read_leaf: Option<SeenLeaf>,
+    pub(crate) last_leaf: Option<LeafVersion>,
+    /// The leaf of the transaction's last read since that change (LAST-1).
+    read_leaf: Option<LeafVersion>,
     /// Number of descents to leaves in order to put or remove rows.
     pub(crate) descents: u64,
 }
@@ -359,15 +359,15 @@ impl UndoLog {
         (self.last_leaf, self.read_leaf) = (None, None);
     }
 
-    /// Notes the leaf of a read, so that a change of the same leaf needs no descent (LAST-1). The next change
-    /// uses the note or forgets it.
-    pub const fn note_read(&mut self, leaf: SeenLeaf) {
+    /// Remembers the leaf of a read, so that the next change needs no descent if it is in this leaf (LAST-1).
+    /// The next change forgets the leaf.
+    pub const fn note_read(&mut self, leaf: LeafVersion) {
         self.read_leaf = Some(leaf);
     }
 
-    /// Takes the leaves in which the next change may be: that of a read, and that of the last change.
+    /// Removes and returns the remembered leaves: that of the last read, and that of the last change.
     #[inline]
-    pub(crate) const fn take_leaves(&mut self) -> [Option<SeenLeaf>; 2] {
+    pub(crate) const fn take_leaves(&mut self) -> [Option<LeafVersion>; 2] {
         [self.read_leaf.take(), self.last_leaf.take()]
     }
 

@@ -4,8 +4,8 @@
 //! tries the gap lock. If the leaf lacks room, a structure change makes room, and the operation starts over.
 //! The last step is the mini-transaction.
 //!
-//! - **LAST-1** A transaction remembers the leaf of its last change and the page's version after that change,
-//!   and the same of a leaf that it has read since. While the page has this version, the leaf is in the tree
+//! - **LAST-1** A transaction remembers the leaf of its last change, and the leaf that it has read since,
+//!   each with the page's version at that time. While the page has this version, the leaf is in the tree
 //!   (HOP-2) and has the same fences. So if the fences enclose the next key, the transaction changes that key
 //!   without a descent: an upgrade of the version acquires the latch. Writes and removals in key order
 //!   descend once for each leaf, and once more after each merge. A row that is read and then changed needs
@@ -24,7 +24,7 @@ use crate::node::{Cell, FLAG_OVERFLOW, Node, Position, entry_bytes, max_inline_v
 use crate::overflow::{self, MAX_VALUE, OverflowRef};
 use crate::rollback;
 use crate::structure;
-use crate::tree::{SeenLeaf, Tree, WriteCtx, load_if_large};
+use crate::tree::{LeafVersion, Tree, WriteCtx, load_if_large};
 use crate::undo::UndoOp;
 
 /// The keys that a write changes.
@@ -174,9 +174,9 @@ impl Tree {
         covering_leaf(descent, key)
     }
 
-    /// Returns a leaf that was seen before, latched, if it is unchanged since then and covers `key` (LAST-1).
+    /// Returns a remembered leaf, latched, if it is unchanged and covers `key` (LAST-1).
     #[inline]
-    fn unchanged_leaf<'e>(&self, env: &'e Env, seen: SeenLeaf, key: &[u8]) -> Option<ExclusiveGuard<'e>> {
+    fn unchanged_leaf<'e>(&self, env: &'e Env, seen: LeafVersion, key: &[u8]) -> Option<ExclusiveGuard<'e>> {
         if seen.tree != *self {
             return None;
         }
@@ -262,7 +262,7 @@ impl Tree {
         let mut guards = [leaf];
         let lsn = env.apply_logged_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, op)])?;
         let [leaf] = guards;
-        ctx.undo.last_leaf = Some(SeenLeaf { tree: *self, version: leaf.version_after() });
+        ctx.undo.last_leaf = Some(LeafVersion { tree: *self, version: leaf.version_after() });
         Ok(Change { page_id: leaf.page_id(), lsn })
     }
 
@@ -337,7 +337,7 @@ impl Tree {
         env.apply_logged_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, op)])?;
         let [leaf] = guards;
         let is_tidy_due = structure::is_tidy_due(Node::new(leaf.words()));
-        ctx.undo.last_leaf = Some(SeenLeaf { tree: *self, version: leaf.version_after() });
+        ctx.undo.last_leaf = Some(LeafVersion { tree: *self, version: leaf.version_after() });
         drop(leaf);
         if is_tidy_due {
             structure::tidy(env, *self, ctx.log_buffer, key)?;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use azekura_base::striped::stripe_count;
 use azekura_base::sync::{Mutex, MutexGuard};
 use azekura_base::{CachePadded, Lsn, PerStripe, TreeId, TxnId};
-use azekura_btree::{SeenLeaf, Tree, UndoLog, UndoOp};
+use azekura_btree::{LeafVersion, Tree, UndoLog, UndoOp};
 use azekura_lock::{TableMode, TxnLocks};
 use azekura_wal::LogBufferId;
 
@@ -122,7 +122,7 @@ pub(crate) struct State {
     pub(super) dropped: Vec<Arc<str>>,
     pub(super) write_count: u64,
     /// The leaf of the last row that was read since the last change.
-    pub(super) read_leaf: Option<SeenLeaf>,
+    pub(super) read_leaf: Option<LeafVersion>,
     /// The bulk load that is running.
     pub(super) load: Option<LoadMark>,
     /// The savepoints that can be restored, ascending: number, and entries of the undo log at the savepoint

@@ -6,6 +6,7 @@
 //! these orders of calls. [`Machine`] simulates the operating system, and [`Store`] simulates a memory
 //! server. Both check the requests that they get.
 
+mod closing;
 pub(super) mod machine;
 mod store;
 
