@@ -127,7 +127,7 @@ fn compile(library: &Embedded<'_>, source: &Path, output: &Path, target: &str) -
         .arg(&directory)
         .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
         .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
-        // The libraries are measured without optimization across packages.
+        // Link-time optimization is off, as in the published measurements of these libraries.
         .env("CARGO_PROFILE_RELEASE_LTO", "false")
         // Clippy and similar tools check the library as a member of the workspace, not here.
         .env_remove("RUSTC_WORKSPACE_WRAPPER");
