@@ -262,6 +262,17 @@ mod array {
         pub(super) fn items(&self) -> &[T] {
             &self.0
         }
+
+        /// Returns the items.
+        pub fn items_mut(&mut self) -> &mut [T] {
+            &mut self.0
+        }
+    }
+
+    impl<T: Clone> Clone for ZeroedArray<T> {
+        fn clone(&self) -> Self {
+            Self(self.0.clone())
+        }
     }
 
     /// Memory for several arrays, which models allocate one by one.

@@ -5,9 +5,12 @@
 //! when the entry is undone. [`UndoOp::Flip`] relies on this: it flips back exactly the bits that the change
 //! flipped.
 
+mod entries;
+
 use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u8, take_u64};
 use azekura_base::{PageId, TreeId};
 
+use self::entries::Entries;
 use crate::change::{PageOp, put_cell, take_cell, take_u16};
 use crate::error::RecordError;
 use crate::node::{Cell, FLAG_OVERFLOW};
@@ -216,16 +219,16 @@ fn take_tree(input: &mut &[u8]) -> Option<Tree> {
     Some(Tree { id, root: PageId(take_u64(input)?) })
 }
 
-/// The undo entries of one transaction, oldest first, packed into one buffer.
+/// The undo entries of one transaction, oldest first.
 ///
 /// A savepoint is a length: rolling back to it undoes and pops entries until the log is that short again.
 #[derive(Clone, Debug, Default)]
 pub struct UndoLog {
-    bytes: Vec<u8>,
+    entries: Entries,
+    /// The position of each entry.
     starts: Vec<usize>,
-    /// Largest sizes of `bytes` and `starts` before the removals since the log was made. This memory is still
-    /// in use.
-    most: (usize, usize),
+    /// Largest size of `starts` before the removals since the log was made. This memory is still in use.
+    most_starts: usize,
     pub(crate) writer: WriterVersions,
     /// Number of calls since the log was cleared that removed entries from the end.
     shrink_count: u64,
@@ -266,8 +269,8 @@ impl UndoLog {
             let covers = usize::try_from(covers).unwrap_or(usize::MAX);
             self.truncate(self.len().saturating_sub(covers));
         }
-        self.starts.push(self.bytes.len());
-        op.encode(&mut self.bytes);
+        self.starts.push(self.entries.len());
+        self.entries.append(|out| op.encode(out));
     }
 
     /// Appends an entry that only holds a deferred free: it undoes nothing.
@@ -296,7 +299,7 @@ impl UndoLog {
     /// Never: the bytes are this log's own.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<UndoOp<'_>> {
-        let mut bytes = self.bytes.get(*self.starts.get(index)?..)?;
+        let mut bytes = self.entries.from(*self.starts.get(index)?);
         Some(UndoOp::decode(&mut bytes, |_| None).expect("this log encoded it"))
     }
 
@@ -307,8 +310,8 @@ impl UndoLog {
 
     fn truncate(&mut self, len: usize) {
         if let Some(&start) = self.starts.get(len) {
-            self.most = self.most_now();
-            self.bytes.truncate(start);
+            self.most_starts = self.most_starts_now();
+            self.entries.truncate(start);
             self.starts.truncate(len);
             self.shrink_count += 1;
             while self.shrinks.pop_if(|shrink| shrink.1 >= len).is_some() {}
@@ -337,21 +340,20 @@ impl UndoLog {
         self.descents
     }
 
-    fn most_now(&self) -> (usize, usize) {
-        (self.most.0.max(self.bytes.len()), self.most.1.max(self.starts.len()))
+    fn most_starts_now(&self) -> usize {
+        self.most_starts.max(self.starts.len())
     }
 
-    /// Returns the number of bytes of memory that the entries use, or have used since the log was made.
+    /// Returns the number of bytes of memory that the log uses.
     #[must_use]
     pub fn memory(&self) -> usize {
-        let (bytes, starts) = self.most_now();
-        bytes + starts * size_of::<usize>()
+        self.entries.memory() + self.most_starts_now() * size_of::<usize>()
     }
 
-    /// Removes all entries and keeps the memory.
+    /// Removes all entries, and keeps the memory of a short log.
     pub fn clear(&mut self) {
-        self.most = self.most_now();
-        self.bytes.clear();
+        self.most_starts = self.most_starts_now();
+        self.entries.clear();
         self.starts.clear();
         self.writer.clear();
         self.shrinks.clear();
@@ -376,16 +378,17 @@ impl UndoLog {
         (0..self.len()).filter_map(|i| self.get(i))
     }
 
-    /// Returns the bytes of all entries, oldest first, in parts of about `part_bytes`. There is at least one
-    /// part, and no part ends inside an entry.
+    /// Returns the bytes of all entries, oldest first, in parts of at most about `part_bytes`. There is at
+    /// least one part, and no part ends inside an entry.
     pub fn parts(&self, part_bytes: usize) -> impl Iterator<Item = &[u8]> {
         let mut rest = Some(0);
         std::iter::from_fn(move || {
             let from = rest?;
-            let wanted = from + part_bytes.max(1);
+            let segment = self.entries.from(from);
+            let wanted = from + segment.len().min(part_bytes.max(1));
             let next = self.starts.partition_point(|&start| start < wanted);
             rest = self.starts.get(next).copied();
-            Some(&self.bytes[from..rest.unwrap_or(self.bytes.len())])
+            Some(&segment[..rest.unwrap_or(self.entries.len()) - from])
         })
     }
 
@@ -399,8 +402,8 @@ impl UndoLog {
         while !part.is_empty() {
             let before = part;
             UndoOp::decode(&mut part, |_| None)?;
-            self.starts.push(self.bytes.len());
-            self.bytes.extend_from_slice(&before[..before.len() - part.len()]);
+            self.starts.push(self.entries.len());
+            self.entries.append(|out| out.extend_from_slice(&before[..before.len() - part.len()]));
         }
         Ok(())
     }
@@ -414,7 +417,8 @@ impl UndoLog {
     /// Returns the entries of [`deferred_frees`](Self::deferred_frees), in the same order.
     pub fn deferred_entries(&self) -> impl Iterator<Item = UndoOp<'_>> {
         // Entries of all other kinds have no deferred free.
-        let may_defer = |start: usize| matches!(self.bytes.get(start), Some(&(PUT_BACK | KEEP_TREE)));
+        let may_defer =
+            |start: usize| matches!(self.entries.from(start).first(), Some(&(PUT_BACK | KEEP_TREE)));
         let entries = (0..self.len()).filter(move |&i| may_defer(self.starts[i]));
         entries.filter_map(|i| self.get(i).filter(|op| op.deferred_free().is_some()))
     }
@@ -423,7 +427,8 @@ impl UndoLog {
     pub fn held(&self) -> impl Iterator<Item = Held> {
         // Entries of all other kinds hold no pages.
         const KINDS: [u8; 5] = [PUT_BACK, KEEP_TREE, FREE_PAGES, DROP_TREE, EMPTY_TREE];
-        let may_hold = |start: usize| self.bytes.get(start).is_some_and(|kind| KINDS.contains(kind));
+        let may_hold =
+            |start: usize| self.entries.from(start).first().is_some_and(|kind| KINDS.contains(kind));
         let entries = (0..self.len()).filter(move |&i| may_hold(self.starts[i]));
         entries.filter_map(|i| match self.get(i)? {
             UndoOp::FreePages { first, count } => Some(Held::Run { first, count }),
@@ -437,7 +442,7 @@ impl UndoLog {
     /// Returns the total size of all entries, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.entries.len()
     }
 }
 
