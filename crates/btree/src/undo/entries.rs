@@ -1,14 +1,16 @@
 //! The bytes of a transaction's undo entries, in segments.
 //!
-//! The newest bytes are in a buffer that grows as a vector. When the buffer has a quarter MiB, its bytes are
-//! moved to memory that is mapped from the system. So a long undo log is never copied as a whole in order to
-//! grow, and its memory returns to the system when the transaction ends. Memory from the allocator would stay
-//! in the arena of the transaction's thread, and one copy of each size that the vector had would stay there.
+//! The newest bytes are in a vector, the buffer. When the buffer has a quarter MiB, its bytes are copied to
+//! memory that is mapped from the system, and the buffer is emptied. So a long undo log never moves as a
+//! whole in order to grow, and its memory returns to the system when the transaction ends. The memory of one
+//! large vector would stay in the allocator's arena of the thread, and so would that of each smaller size
+//! that the vector had before.
 
 use azekura_base::zeroed::ZeroedArray;
 
-/// Number of bytes from which the buffer becomes a segment. The copy of a segment takes 1 % of the time in
-/// which its entries are made.
+/// Number of bytes from which the buffer becomes a segment. The removal of all rows in one transaction takes
+/// 1.02 times the processor time that it took with one vector (rows of 100 and of 1,000 bytes); its rollback
+/// takes 1.06 and 0.93 times.
 const SEGMENT_BYTES: usize = 256 << 10;
 
 /// Bytes of undo entries, oldest first. Positions count from the first byte of the oldest entry.
@@ -51,7 +53,7 @@ impl Entries {
         write(&mut self.buffer);
     }
 
-    /// Makes the buffer a segment.
+    /// Moves the bytes of the buffer to a segment.
     #[cold]
     fn seal(&mut self) {
         let mut bytes = ZeroedArray::new(self.buffer.len(), || 0_u8);
