@@ -5,7 +5,8 @@
 //! one call. Pieces of a value are written in order, and the runs of a piece from its end ([`ChainWriter`]).
 //! The record of a run's last [`run_pages`] pages allocates the whole run, with the inverse "free these
 //! pages". The run's other pages follow in records of the same size, which need no inverse. The cell that
-//! refers to the chain is written last.
+//! refers to the chain is written last. A bulk load logs only the allocation of a run
+//! ([`Loader`](crate::Loader)).
 //!
 //! - **CHAIN-1** The pages of a chain are not changed between the write of the cell that refers to it and
 //!   their free. They are freed after the end of the transaction that removed the cell, once no snapshot
@@ -37,7 +38,7 @@ use crate::record::Record;
 pub use self::read::ChainReader;
 pub(crate) use self::read::{prefetch, read, read_at};
 pub use self::write::ChainWriter;
-pub(crate) use self::write::write;
+pub(crate) use self::write::{Rest, Runs, set_next, write};
 
 const NEXT_AT: usize = 24;
 const RUN_AT: usize = 32;
@@ -225,7 +226,9 @@ mod tests {
         let value: Vec<u8> = (0..10_000u32).map(|i| i as u8).collect();
         let mut scratch = Scratch::new(4096);
         scratch.page_mut().set_page_type(PageType::Overflow);
-        scratch.page_mut().write(NEXT_AT, &write::front_of(&value[2 * 4048..], 2, (PageId(77), 3)));
+        scratch
+            .page_mut()
+            .write(NEXT_AT, &write::Front::new(&value[2 * 4048..], 2, (PageId(77), 3)).to_vec());
         let page = ChainPage::of(scratch.page(), PageId(5), Some(2)).expect("sound");
         assert_eq!((page.next, page.run, page.len), (PageId(77), 3, 10_000 - 2 * 4048));
         assert!(ChainPage::of(scratch.page(), PageId(5), Some(1)).is_err(), "another part of the chain");

@@ -263,7 +263,7 @@ impl Load<'_> {
         })?;
         let Some(mut row) = first else { return Ok(()) };
         loop {
-            let chain = if row.has_more { self.write_parts(&mut row, next)? } else { None };
+            let chain = if row.has_more { self.write_parts(&mut loader, &mut row, next)? } else { None };
             // Most rows need no step.
             let is_pushed = match chain {
                 Some(_) => Ok(false),
@@ -293,7 +293,12 @@ impl Load<'_> {
 
     /// Writes a large value that is not complete in memory. Returns `None` if the rest of the value is short,
     /// and is in memory now.
-    fn write_parts(&mut self, row: &mut Row, next: NextRow<'_>) -> Result<Option<OverflowRef>, Error> {
+    fn write_parts(
+        &mut self,
+        loader: &mut Loader<'_>,
+        row: &mut Row,
+        next: NextRow<'_>,
+    ) -> Result<Option<OverflowRef>, Error> {
         let env = &self.tx.db.env;
         let piece_bytes = ChainWriter::piece_bytes(env.page_size());
         row.complete(piece_bytes, next)?;
@@ -305,7 +310,8 @@ impl Load<'_> {
             row.complete(piece_bytes, next)?;
             let piece = row.value.len().min(piece_bytes);
             self.step(|ctx, load| {
-                let appended = chain.append(env, ctx, &row.value[..piece]);
+                let is_past = &mut |lsn| load.past.is_past(lsn);
+                let appended = loader.append(ctx, &mut chain, &row.value[..piece], is_past);
                 appended.map_err(|error| load.explain_row(error, &row.key))
             })?;
             row.value.drain(..piece);

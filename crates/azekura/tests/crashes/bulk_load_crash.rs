@@ -142,6 +142,15 @@ impl Script<'_> {
             |tx| tx.table(&table("side"))?.insert(b"stays", b""),
             |model| drop(model.insert("side".into(), [(b"stays".to_vec(), Vec::new())].into())),
         )?;
+        // Nothing was freed yet, so no checkpoint writes pages that the load does not write.
+        let large: Rows = (0..3).map(|n| (crate::common::key(n), vec![n as u8; 9_000])).collect();
+        self.commit(
+            |tx| {
+                let rows = large.iter().map(|(key, value)| (key.as_slice(), value.as_slice()));
+                tx.table(&table("d"))?.bulk_load(rows).map(drop)
+            },
+            |model| drop(model.insert("d".into(), large.clone())),
+        )?;
         let rows = self.rows(700);
         self.commit(|tx| self.load(tx, "a", &rows), |model| drop(model.insert("a".into(), rows.clone())))?;
         self.change("a", 60)?;

@@ -215,3 +215,21 @@ fn a_bulk_load_writes_each_row_once() {
     println!("{written:?}");
     assert!(written.all < 1.1, "{written:?}");
 }
+
+/// Values with pages of their own are not logged either. All rows together have as many bytes as those of the
+/// test above.
+#[test]
+fn a_bulk_load_writes_each_large_value_once() {
+    for value_bytes in [16_288, 100_000, 2_000_000] {
+        let rows = 100_000 * (8 + VALUE.len()) / value_bytes;
+        let fs = CountingFs::new(Arc::new(MemFs::new()));
+        let db = Database::builder().background(false).cache_bytes(16 << 20);
+        let db = db.file_system(Arc::new(fs.clone())).open("/db").unwrap();
+        let value = vec![7; value_bytes];
+        db.transact(|tx| tx.table(&BLOBS)?.bulk_load((0..rows as u64).map(|key| (key, &value[..])))).unwrap();
+        db.close().unwrap();
+        let written = Written::by(&fs, 100_000);
+        println!("values of {value_bytes} bytes: {written:?}");
+        assert!(written.all < 1.1, "values of {value_bytes} bytes: {written:?}");
+    }
+}

@@ -5,7 +5,8 @@
 //! 2. Complete nodes wait until there are enough for a *run* of pages. The run is allocated by one log record
 //!    with the inverse "free the run".
 //! 3. The nodes are written into the cache with the LSN of that record as their page LSN. From there they are
-//!    written to the page file (`writers`), like all dirty pages. Their content is not in the log.
+//!    written to the page file (`writers`), like all dirty pages. Their content is not in the log. Large
+//!    values are written in the same way, each into runs of its own.
 //! 4. When the records end, all levels are completed. All pages are made durable.
 //! 5. One record writes the last node over the root page. Its inverse empties the tree, and replaces the
 //!    inverses of step 2.
@@ -40,7 +41,7 @@ use crate::env::Env;
 use crate::error::TreeError;
 use crate::locks::NoLocks;
 use crate::node::{Cell, FLAG_OVERFLOW, Scratch, max_inline_value};
-use crate::overflow::{self, OverflowRef};
+use crate::overflow::{ChainWriter, OverflowRef, Rest, Runs, set_next};
 use crate::scan::{LeafBatch, Scan};
 use crate::space::find_pages;
 use crate::tree::{Tree, WriteCtx};
@@ -78,6 +79,8 @@ pub struct Loader<'e> {
     last_freed: Lsn,
     writers: Writers,
     has_pages: bool,
+    /// Pages of large values that were not passed to the writers yet.
+    unwritten: Vec<PageId>,
 }
 
 impl std::fmt::Debug for Loader<'_> {
@@ -134,6 +137,7 @@ impl<'e> Loader<'e> {
             last_freed: Lsn(0),
             writers: Writers::new(env.shared_pool(), options.threads),
             has_pages: false,
+            unwritten: Vec::new(),
         })
     }
 
@@ -176,12 +180,31 @@ impl<'e> Loader<'e> {
         if value.len() <= max_inline_value(self.env.page_size(), key.len()) {
             return self.push_cell(ctx, key, Cell::inline(value), is_past);
         }
-        let reference = overflow::write(self.env, ctx.writer(), ctx.undo, value)?.encode();
+        let mut chain = ChainWriter::new();
+        self.append(ctx, &mut chain, value, is_past)?;
+        let reference = chain.finish().encode();
         self.push_cell(ctx, key, Cell { flags: FLAG_OVERFLOW, value: &reference }, is_past)
     }
 
-    /// Adds the next record as [`push`](Self::push) does, with a large value that was written by a
-    /// [`ChainWriter`](crate::ChainWriter) in the same transaction.
+    /// Appends a piece of a large value to `chain`. All pieces except the last one have
+    /// [`ChainWriter::piece_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`push`](Self::push).
+    pub fn append(
+        &mut self,
+        ctx: &mut WriteCtx<'_>,
+        chain: &mut ChainWriter,
+        piece: &[u8],
+        is_past: IsPast<'_>,
+    ) -> Result<(), TreeError> {
+        let page_size = self.env.page_size();
+        chain.extend(page_size, &mut LoadedRuns { loader: self, ctx, is_past }, piece)
+    }
+
+    /// Adds the next record as [`push`](Self::push) does, with a large value that [`append`](Self::append)
+    /// wrote.
     ///
     /// # Errors
     ///
@@ -274,12 +297,22 @@ impl<'e> Loader<'e> {
         Ok(())
     }
 
+    /// Passes the pages of large values to the writers.
+    fn write_values(&mut self, is_past: IsPast<'_>) -> Result<(), TreeError> {
+        if !self.unwritten.is_empty() {
+            self.has_pages = true;
+            self.writers.write(std::mem::take(&mut self.unwritten), is_past(self.last_freed))?; // LOAD-3
+        }
+        Ok(())
+    }
+
     /// Completes all levels after the last record, and makes all pages durable (LOAD-1).
     ///
     /// # Errors
     ///
     /// As for [`push`](Self::push).
     pub fn complete(mut self, ctx: &mut WriteCtx<'_>, is_past: IsPast<'_>) -> Result<LoadedPages, TreeError> {
+        self.write_values(is_past)?;
         let root = self.end_levels(ctx, is_past)?;
         let last_finished = if self.has_pages { self.writers.finish()? } else { 0 };
         let Self { tree, undo_mark, last_freed, .. } = self;
@@ -305,6 +338,43 @@ impl<'e> Loader<'e> {
             level += 1;
         }
         Ok(None)
+    }
+}
+
+/// The runs of a loader's large value.
+struct LoadedRuns<'a, 'e, 'c> {
+    loader: &'a mut Loader<'e>,
+    ctx: &'a mut WriteCtx<'c>,
+    is_past: IsPast<'a>,
+}
+
+impl Runs for LoadedRuns<'_, '_, '_> {
+    fn write_run(&mut self, rest: Rest<'_>, next: PageId) -> Result<(PageId, u32), TreeError> {
+        let loader = &mut *self.loader;
+        let run = loader.take_run(self.ctx, rest.want())?;
+        for (i, front) in rest.fronts(run.count as u32, next).enumerate() {
+            let page_id = PageId(run.first.0 + i as u64);
+            let mut guard = loader.env.pool().fix_new(page_id)?;
+            guard.will_change(run.lsn);
+            let mut page = guard.page_mut();
+            front.write(&mut page, page_id);
+            page.set_lsn(run.lsn);
+            drop(guard);
+            loader.unwritten.push(page_id);
+            if loader.unwritten.len() >= loader.run_pages {
+                loader.write_values(self.is_past)?;
+            }
+        }
+        Ok((run.first, run.count as u32))
+    }
+
+    fn link(&mut self, run: PageId, next: PageId) -> Result<(), TreeError> {
+        let mut guard = self.loader.env.pool().fix(run)?.exclusive();
+        guard.will_change(self.loader.env.log().lsn_bound());
+        set_next(&mut guard.page_mut(), next);
+        drop(guard);
+        self.loader.unwritten.push(run);
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Writing a chain.
 
 use azekura_base::PageId;
-use azekura_base::page::PageType;
+use azekura_base::page::{PageMut, PageType};
 
 use super::{
     ChainPage, MAX_VALUE, NEXT_AT, OverflowRef, PAYLOAD_AT, chain_pages, longest_run, payload, run_pages,
@@ -10,7 +10,7 @@ use crate::change::PageOp;
 use crate::env::{Env, Writer};
 use crate::error::TreeError;
 use crate::record::Head;
-use crate::space::{Found, find_pages};
+use crate::space::find_pages;
 use crate::tree::WriteCtx;
 use crate::undo::{UndoLog, UndoOp};
 
@@ -50,7 +50,8 @@ impl ChainWriter {
     /// [`TreeError::ValueTooLong`], [`TreeError::SpaceFull`], or an error of pool or log. The runs written so
     /// far have their entries in the undo log; the caller rolls them back.
     pub fn append(&mut self, env: &Env, ctx: &mut WriteCtx<'_>, piece: &[u8]) -> Result<(), TreeError> {
-        self.extend(env, ctx.writer(), ctx.undo, piece)
+        let mut runs = LoggedRuns { env, writer: ctx.writer(), undo: ctx.undo };
+        self.extend(env.page_size(), &mut runs, piece)
     }
 
     /// Returns the reference to the chain.
@@ -59,43 +60,123 @@ impl ChainWriter {
         OverflowRef { len: self.len, head: self.head }
     }
 
-    fn extend(
+    /// Appends a piece as [`append`](Self::append) does, with runs in `runs`.
+    pub(crate) fn extend(
         &mut self,
-        env: &Env,
-        writer: Writer,
-        undo: &mut UndoLog,
+        page_size: usize,
+        runs: &mut impl Runs,
         piece: &[u8],
     ) -> Result<(), TreeError> {
-        let page_size = env.page_size();
         let len = self.len + piece.len() as u64;
         if len > MAX_VALUE {
             return Err(TreeError::ValueTooLong { len, max: MAX_VALUE });
         }
         let (mut next, mut last_run) = (PageId(0), None);
-        let mut left = piece;
-        while !left.is_empty() {
-            let pages = chain_pages(left.len() as u64, page_size);
-            let want = pages.min(longest_run(page_size).into()) as u32;
-            let found = find_pages(env, writer.log_buffer, want, &[])?;
-            let first = found.first;
-            let before = pages - u64::from(found.count);
-            let (rest, run) = left.split_at(before as usize * payload(page_size));
-            write_run(env, writer, undo, found, run, self.pages + before, next)?;
+        let mut rest = Rest { bytes: piece, index: self.pages, page_size };
+        while !rest.bytes.is_empty() {
+            let (first, count) = runs.write_run(rest, next)?;
             last_run.get_or_insert(first);
             next = first;
-            left = rest;
+            rest.bytes = rest.split(count).0;
         }
         let Some(last_run) = last_run else { return Ok(()) };
         if self.pages == 0 {
             self.head = next;
         } else {
-            link(env, writer, self.last_run, next)?;
+            runs.link(self.last_run, next)?;
         }
         self.last_run = last_run;
         self.pages += chain_pages(piece.len() as u64, page_size);
         self.len = len;
         Ok(())
     }
+}
+
+/// Writes the runs of a chain.
+pub(crate) trait Runs {
+    /// Allocates one run and writes the last pages of `rest` into it; returns its first page and its number
+    /// of pages. `next` begins the next run of the chain.
+    fn write_run(&mut self, rest: Rest<'_>, next: PageId) -> Result<(PageId, u32), TreeError>;
+
+    /// Makes `next` the run after the one that begins at page `run`.
+    fn link(&mut self, run: PageId, next: PageId) -> Result<(), TreeError>;
+}
+
+/// The bytes of a piece that are not written yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rest<'a> {
+    bytes: &'a [u8],
+    /// Index of their first page in the chain.
+    index: u64,
+    page_size: usize,
+}
+
+impl<'a> Rest<'a> {
+    const fn pages(&self) -> u64 {
+        chain_pages(self.bytes.len() as u64, self.page_size)
+    }
+
+    /// Returns the number of pages that the next run should have.
+    pub(crate) fn want(&self) -> u32 {
+        self.pages().min(longest_run(self.page_size).into()) as u32
+    }
+
+    /// Splits off the last `count` pages.
+    fn split(&self, count: u32) -> (&'a [u8], &'a [u8]) {
+        let before = self.pages() - u64::from(count);
+        self.bytes.split_at(before as usize * payload(self.page_size))
+    }
+
+    /// Returns the content of the last `count` pages, from byte 24 of each page on, as header and payload.
+    pub(crate) fn fronts(
+        &self,
+        count: u32,
+        next: PageId,
+    ) -> impl DoubleEndedIterator<Item = Front<'a>> + ExactSizeIterator {
+        let (index, payload) = (self.index + self.pages() - u64::from(count), payload(self.page_size));
+        let bytes = self.split(count).1;
+        (0..count).map(move |i| {
+            let rest = &bytes[i as usize * payload..];
+            let run = if i == 0 { (next, count) } else { (PageId(0), 0) };
+            Front::new(&rest[..rest.len().min(payload)], index + u64::from(i), run)
+        })
+    }
+}
+
+/// The content of a page of a chain, from byte 24 of the page on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Front<'a> {
+    header: [u8; PAYLOAD_AT - NEXT_AT],
+    bytes: &'a [u8],
+}
+
+impl<'a> Front<'a> {
+    /// `run` has the first page of the next run and the number of pages of this one. Both are 0 in pages that
+    /// do not begin a run.
+    pub(super) fn new(bytes: &'a [u8], index: u64, run: (PageId, u32)) -> Self {
+        let mut header = [0; PAYLOAD_AT - NEXT_AT];
+        header[..8].copy_from_slice(&run.0.0.to_le_bytes());
+        header[8..12].copy_from_slice(&run.1.to_le_bytes());
+        header[12..16].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+        header[16..].copy_from_slice(&index.to_le_bytes());
+        Self { header, bytes }
+    }
+
+    /// Writes the page.
+    pub(crate) fn write(&self, page: &mut PageMut<'_>, page_id: PageId) {
+        page.format(PageType::Overflow, page_id);
+        page.write(NEXT_AT, &self.header);
+        page.write(PAYLOAD_AT, self.bytes);
+    }
+
+    pub(super) fn to_vec(self) -> Vec<u8> {
+        [&self.header[..], self.bytes].concat()
+    }
+}
+
+/// Sets the page after which a chain continues, in the first page of a run.
+pub(crate) fn set_next(page: &mut PageMut<'_>, next: PageId) {
+    page.write(NEXT_AT, &next.0.to_le_bytes());
 }
 
 /// Writes `value` as a chain. On an error the runs written so far have their entries in `undo`.
@@ -106,73 +187,60 @@ pub(crate) fn write(
     value: &[u8],
 ) -> Result<OverflowRef, TreeError> {
     let mut chain = ChainWriter::new();
-    chain.extend(env, writer, undo, value)?;
+    chain.extend(env.page_size(), &mut LoggedRuns { env, writer, undo }, value)?;
     Ok(chain.finish())
 }
 
-/// Writes `bytes` into a run. Its first page is page `index` of the chain, and `next` begins the next run.
-fn write_run(
-    env: &Env,
+/// Runs with pages in the log.
+struct LoggedRuns<'a> {
+    env: &'a Env,
     writer: Writer,
-    undo: &mut UndoLog,
-    found: Found<'_>,
-    bytes: &[u8],
-    index: u64,
-    next: PageId,
-) -> Result<(), TreeError> {
-    let (first, count, take) = (found.first, found.count, found.op());
-    let payload = payload(env.page_size());
-    let mut map = Some(found.map);
-    let mut left = count;
-    while left > 0 {
-        let from = left.saturating_sub(run_pages(env.page_size()));
-        let (mut guards, mut fronts) = (Vec::new(), Vec::new());
-        for i in from..left {
-            guards.push(env.pool().fix_new(PageId(first.0 + u64::from(i)))?);
-            let rest = &bytes[i as usize * payload..];
-            let run = if i == 0 { (next, count) } else { (PageId(0), 0) };
-            fronts.push(front_of(&rest[..rest.len().min(payload)], index + u64::from(i), run));
-        }
-        let images = fronts.iter().map(|front| image(front));
-        let mut ops: Vec<_> = images.enumerate().collect();
-        if let Some(map) = map.take() {
-            ops.push((guards.len(), take));
-            guards.push(map);
-            let undo_op = UndoOp::FreePages { first, count };
-            env.apply_logged_update(writer, undo, undo_op, &mut guards, &ops)?;
-        } else {
-            env.apply_logged(writer.log_buffer, &Head::System, &mut guards, &ops)?;
-        }
-        left = from;
-    }
-    Ok(())
+    undo: &'a mut UndoLog,
 }
 
-/// Makes `next` the run after the one that begins at page `run`.
-fn link(env: &Env, writer: Writer, run: PageId, next: PageId) -> Result<(), TreeError> {
-    let guard = env.pool().fix(run)?.exclusive();
-    let page = guard.words();
-    let bytes = PAYLOAD_AT - NEXT_AT + ChainPage::of(page, run, None)?.len as usize;
-    let mut front = Vec::new();
-    page.read_into(NEXT_AT, bytes, &mut front);
-    front[..8].copy_from_slice(&next.0.to_le_bytes());
-    env.apply_logged(writer.log_buffer, &Head::System, &mut [guard], &[(0, image(&front))])?;
-    Ok(())
+impl Runs for LoggedRuns<'_> {
+    fn write_run(&mut self, rest: Rest<'_>, next: PageId) -> Result<(PageId, u32), TreeError> {
+        let Self { env, writer, undo } = self;
+        let (env, writer) = (*env, *writer);
+        let found = find_pages(env, writer.log_buffer, rest.want(), &[])?;
+        let (first, count, take) = (found.first, found.count, found.op());
+        let mut map = Some(found.map);
+        let mut left = rest.fronts(count, next).map(Front::to_vec);
+        while left.len() > 0 {
+            let from = (left.len() as u32).saturating_sub(run_pages(env.page_size()));
+            let mut guards = Vec::new();
+            for i in from..left.len() as u32 {
+                guards.push(env.pool().fix_new(PageId(first.0 + u64::from(i)))?);
+            }
+            let mut fronts: Vec<_> = (&mut left).rev().take(guards.len()).collect();
+            fronts.reverse();
+            let images = fronts.iter().map(|front| image(front));
+            let mut ops: Vec<_> = images.enumerate().collect();
+            if let Some(map) = map.take() {
+                ops.push((guards.len(), take));
+                guards.push(map);
+                let undo_op = UndoOp::FreePages { first, count };
+                env.apply_logged_update(writer, undo, undo_op, &mut guards, &ops)?;
+            } else {
+                env.apply_logged(writer.log_buffer, &Head::System, &mut guards, &ops)?;
+            }
+        }
+        Ok((first, count))
+    }
+
+    fn link(&mut self, run: PageId, next: PageId) -> Result<(), TreeError> {
+        let guard = self.env.pool().fix(run)?.exclusive();
+        let page = guard.words();
+        let bytes = PAYLOAD_AT - NEXT_AT + ChainPage::of(page, run, None)?.len as usize;
+        let mut front = Vec::new();
+        page.read_into(NEXT_AT, bytes, &mut front);
+        front[..8].copy_from_slice(&next.0.to_le_bytes());
+        let (log_buffer, ops) = (self.writer.log_buffer, [(0, image(&front))]);
+        self.env.apply_logged(log_buffer, &Head::System, &mut [guard], &ops)?;
+        Ok(())
+    }
 }
 
 const fn image(front: &[u8]) -> PageOp<'_> {
     PageOp::Image { kind: [PageType::Overflow as u8, 0, 0, 0], front, back: &[] }
-}
-
-/// Returns the content of page `index` of a chain with the payload `bytes`, from byte 24 of the page on.
-/// `run` has the first page of the next run and the number of pages of this one. Both are 0 in pages that do
-/// not begin a run.
-pub(super) fn front_of(bytes: &[u8], index: u64, run: (PageId, u32)) -> Vec<u8> {
-    let mut front = Vec::with_capacity(PAYLOAD_AT - NEXT_AT + bytes.len());
-    front.extend_from_slice(&run.0.0.to_le_bytes());
-    front.extend_from_slice(&run.1.to_le_bytes());
-    front.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-    front.extend_from_slice(&index.to_le_bytes());
-    front.extend_from_slice(bytes);
-    front
 }
