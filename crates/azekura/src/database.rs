@@ -278,6 +278,8 @@ impl Database {
             lifetime: Lifetime::new(path.to_path_buf(), parts.locks),
         });
         shared.count_from_here();
+        let redo_lsn = shared.control.lock().current().redo_lsn;
+        shared.note_redo_lsn(redo_lsn);
         tracing::info!(
             path = %path.display(),
             version = env!("CARGO_PKG_VERSION"),

@@ -90,6 +90,7 @@ pub struct Builder {
     pub(crate) log_buffers: Option<usize>,
     streams: Option<usize>,
     pub(crate) lsn_range: u32,
+    pub(crate) logged_value_bytes: u64,
     pub(crate) segment_bytes: u64,
     pub(crate) first_segment_bytes: u64,
     pub(crate) durability: Durability,
@@ -142,6 +143,7 @@ impl Default for Builder {
             log_buffers: None,
             streams: None,
             lsn_range: WalOptions::default().lsn_range,
+            logged_value_bytes: 1 << 20,
             segment_bytes: 16 << 20,
             first_segment_bytes: FIRST_SEGMENT_BYTES,
             durability: Durability::Immediate,
@@ -230,6 +232,16 @@ impl Builder {
     #[must_use]
     pub fn wal_lsn_range(mut self, most: u32) -> Self {
         self.lsn_range = most;
+        self
+    }
+
+    /// Sets how many bytes of large values a transaction writes to the log; the default is 1 MiB. Further
+    /// ones are written to the page file before the commit, and not to the log. For tests with small
+    /// transactions.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn logged_value_bytes(mut self, bytes: u64) -> Self {
+        self.logged_value_bytes = bytes;
         self
     }
 

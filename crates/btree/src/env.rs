@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use azekura_base::page::PageType;
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use azekura_base::{DurableLog, Lsn, PageId, PageWords, StripedCounter};
 use azekura_buffer::{BufferPool, ExclusiveGuard};
 use azekura_wal::{AppendError, LogBufferId, Order, Wal};
@@ -77,6 +78,8 @@ pub struct Env {
     versions: Versions,
     scanned_leaves: StripedCounter,
     optimistic_attempts: u32,
+    /// The redo LSN of the durable checkpoint; 0 if all pages must be in the log (UNLOGGED-2).
+    redo_lsn: AtomicU64,
 }
 
 impl std::fmt::Debug for Env {
@@ -101,6 +104,7 @@ impl Env {
             versions: Versions::new(options.version_bytes).leave_out(options.left_out),
             optimistic_attempts: options.optimistic_attempts,
             scanned_leaves: StripedCounter::new(),
+            redo_lsn: AtomicU64::new(0),
         }
     }
 
@@ -132,6 +136,21 @@ impl Env {
 
     pub(crate) const fn contention(&self) -> &Contention {
         &self.contention
+    }
+
+    /// Announces that a restart would redo no record below `lsn`: a checkpoint with this redo LSN is durable.
+    /// Large values can be left out of the log only after this call. Not for a store with an archive,
+    /// because its log must describe all rows.
+    pub fn note_redo_lsn(&self, lsn: Lsn) {
+        // Release: pairs with the Acquire in `may_leave_out_of_log`. The checkpoint is durable.
+        self.redo_lsn.fetch_max(lsn.0, Release);
+    }
+
+    /// Returns `true` if a restart would redo no record of a page that was freed (UNLOGGED-2). The caller has
+    /// latched the space map of a free page, so the record that freed this page is included.
+    pub(crate) fn may_leave_out_of_log(&self) -> bool {
+        // Acquire: pairs with the Release in `note_redo_lsn`.
+        Lsn(self.redo_lsn.load(Acquire)) > self.space.last_freed()
     }
 
     /// Returns the row versions and open snapshots.

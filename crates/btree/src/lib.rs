@@ -82,7 +82,7 @@ pub use error::{RecordError, TreeError};
 pub use load::{IsPast, LoadOptions, LoadedPages, Loader};
 pub use locks::{Blocked, BlockedRecords, GapWant, KeyLocks, NextKey, NoLocks, Outcome};
 pub use node::{max_inline_value, max_key};
-pub use overflow::{ChainReader, ChainWriter, LargeValues, MAX_VALUE, OverflowRef};
+pub use overflow::{ChainReader, ChainWriter, LargeValues, MAX_VALUE, OverflowRef, UnloggedValues};
 pub use record::{Carry, Head, Record};
 pub use redo::{PageChange, PageChanges, redo};
 pub use rollback::{roll_back_to, undo_one};

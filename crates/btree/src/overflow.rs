@@ -6,7 +6,7 @@
 //! The record of a run's last [`run_pages`] pages allocates the whole run, with the inverse "free these
 //! pages". The run's other pages follow in records of the same size, which need no inverse. The cell that
 //! refers to the chain is written last. A bulk load logs only the allocation of a run
-//! ([`Loader`](crate::Loader)).
+//! ([`Loader`](crate::Loader)), and so does a transaction with many bytes of large values (`unlogged`).
 //!
 //! - **CHAIN-1** The pages of a chain are not changed between the write of the cell that refers to it and
 //!   their free. They are freed after the end of the transaction that removed the cell, once no snapshot
@@ -23,6 +23,7 @@
 //! | 48.. | payload |
 
 mod read;
+mod unlogged;
 mod write;
 
 use std::collections::HashMap;
@@ -37,6 +38,7 @@ use crate::record::Record;
 
 pub use self::read::ChainReader;
 pub(crate) use self::read::{prefetch, read, read_at};
+pub use self::unlogged::UnloggedValues;
 pub use self::write::ChainWriter;
 pub(crate) use self::write::{Rest, Runs, set_next, write};
 

@@ -5,10 +5,12 @@
 //! | 1 update | txn, undo entry | one change of a transaction |
 //! | 2 compensate | txn | the transaction's newest entry not yet undone is now undone |
 //! | 3 system | – | a structure change: belongs to no transaction, is never undone |
-//! | 4 commit | txn, flags, time | committed; flag 1: deferred frees remain; flag 2: the time follows |
+//! | 4 commit | txn, flags, … | committed; the flags are below |
 //! | 5 end | txn | the transaction is complete |
 //! | 6 free step | txn, index, next head | a part of the deferred frees of a committed transaction is done |
 //! | 7 carry | txn, flags, undo entries | a copy of the transaction's undo log at this place: [`Carry`] |
+//!
+//! Flags of a commit: 1: deferred frees remain; 2: the time follows; 4: the number of the page store follows.
 //!
 //! A free step names the item `index` of the deferred frees. The next head is the first page of the rest of
 //! the item's chain, or 0 if the whole item is free.
@@ -33,6 +35,7 @@ const CARRY: u8 = 7;
 
 const FLAG_DEFERRED: u64 = 1;
 const FLAG_TIME: u64 = 2;
+const FLAG_PAGES: u64 = 4;
 
 const CARRY_FIRST: u64 = 1;
 const CARRY_LAST: u64 = 2;
@@ -81,6 +84,9 @@ pub enum Head<'a> {
         has_deferred: bool,
         /// The commit time, in microseconds since 1970; 0 for none.
         time: u64,
+        /// The number of the page store when the transaction's pages that are not in the log were durable; 0
+        /// if all are in the log (UNLOGGED-1 in `overflow::unlogged`).
+        last_finished: u64,
     },
     /// The transaction is complete: rolled back, or committed with all deferred frees done.
     End {
@@ -130,7 +136,8 @@ impl<'a> Record<'a> {
     #[must_use]
     pub const fn last_finished(&self) -> u64 {
         match self.head {
-            Head::Update { undo: UndoOp::EmptyTree { last_finished, .. }, .. } => last_finished,
+            Head::Update { undo: UndoOp::EmptyTree { last_finished, .. }, .. }
+            | Head::Commit { last_finished, .. } => last_finished,
             _ => 0,
         }
     }
@@ -156,11 +163,12 @@ fn take_head<'a>(kind: u8, rest: &mut &'a [u8]) -> Result<Head<'a>, RecordError>
         COMMIT => {
             let txn = TxnId(number(rest)?);
             let flags = number(rest)?;
-            if flags > FLAG_DEFERRED | FLAG_TIME {
+            if flags > FLAG_DEFERRED | FLAG_TIME | FLAG_PAGES {
                 return Err(bad);
             }
             let time = if flags & FLAG_TIME != 0 { number(rest)? } else { 0 };
-            Head::Commit { txn, has_deferred: flags & FLAG_DEFERRED != 0, time }
+            let last_finished = if flags & FLAG_PAGES != 0 { number(rest)? } else { 0 };
+            Head::Commit { txn, has_deferred: flags & FLAG_DEFERRED != 0, time, last_finished }
         }
         END => Head::End { txn: TxnId(number(rest)?) },
         FREE_STEP => Head::FreeStep {
@@ -195,9 +203,13 @@ pub fn encode<'o>(out: &mut Vec<u8>, head: &Head<'_>, ops: impl Iterator<Item = 
         }
         Head::Compensate { txn } => start(out, COMPENSATE, &[txn.0]),
         Head::System => start(out, SYSTEM, &[]),
-        Head::Commit { txn, has_deferred, time: 0 } => start(out, COMMIT, &[txn.0, u64::from(has_deferred)]),
-        Head::Commit { txn, has_deferred, time } => {
-            start(out, COMMIT, &[txn.0, u64::from(has_deferred) | FLAG_TIME, time]);
+        Head::Commit { txn, has_deferred, time, last_finished } => {
+            let flag = |is_set, flag| if is_set { flag } else { 0 };
+            let flags = flag(has_deferred, FLAG_DEFERRED)
+                | flag(time != 0, FLAG_TIME)
+                | flag(last_finished != 0, FLAG_PAGES);
+            start(out, COMMIT, &[txn.0, flags]);
+            [time, last_finished].into_iter().filter(|&n| n != 0).for_each(|n| put_u64(out, n));
         }
         Head::End { txn } => start(out, END, &[txn.0]),
         Head::FreeStep { txn, index, next_head } => start(out, FREE_STEP, &[txn.0, index, next_head.0]),
@@ -237,7 +249,11 @@ mod tests {
         let decoded = Record::decode(&log).expect("own bytes");
         assert_eq!(decoded.head, Head::Update { txn, undo });
         assert_eq!(decoded.ops().collect::<Result<Vec<_>, _>>(), Ok(vec![(PageId(1_000_000), op)]));
-        encode(&mut log, &Head::Commit { txn, has_deferred: false, time: 0 }, std::iter::empty());
+        encode(
+            &mut log,
+            &Head::Commit { txn, has_deferred: false, time: 0, last_finished: 0 },
+            std::iter::empty(),
+        );
         assert_eq!((update, log.len()), (30, 36), "bytes of the update, and with its commit");
     }
 }

@@ -14,7 +14,7 @@ use self::entries::Entries;
 use crate::change::{PageOp, put_cell, take_cell, take_u16};
 use crate::error::RecordError;
 use crate::node::{Cell, FLAG_OVERFLOW};
-use crate::overflow::OverflowRef;
+use crate::overflow::{OverflowRef, UnloggedValues};
 use crate::tree::{LeafVersion, Tree};
 use crate::verify::Held;
 use crate::version::WriterVersions;
@@ -241,6 +241,8 @@ pub struct UndoLog {
     read_leaf: Option<LeafVersion>,
     /// Number of descents to leaves in order to put or remove rows.
     pub(crate) descents: u64,
+    /// The large values of the transaction that are not in the log.
+    pub values: UnloggedValues,
 }
 
 impl UndoLog {
@@ -359,6 +361,7 @@ impl UndoLog {
         self.shrinks.clear();
         self.shrink_count = 0;
         (self.last_leaf, self.read_leaf) = (None, None);
+        self.values = UnloggedValues::default();
     }
 
     /// Remembers the leaf of a read, so that the next change needs no descent if it is in this leaf (LAST-1).

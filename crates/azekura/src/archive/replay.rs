@@ -444,7 +444,7 @@ mod tests {
     }
 
     const fn commit(txn: TxnId, time: u64) -> Head<'static> {
-        Head::Commit { txn, has_deferred: false, time }
+        Head::Commit { txn, has_deferred: false, time, last_finished: 0 }
     }
 
     #[test]

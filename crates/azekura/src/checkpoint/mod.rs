@@ -74,9 +74,17 @@ impl Shared {
             next.covered = covered;
             next.ranges.retain(|r| r.last_lsn.is_none_or(|end| end >= next.keep_lsn));
             control.write(next)?;
+            self.note_redo_lsn(control.current().redo_lsn);
         }
         self.wal.trim(control.current().keep_lsn)?;
         Ok(())
+    }
+
+    /// Announces the redo LSN of a durable checkpoint. The log of a store with an archive describes all rows.
+    pub(crate) fn note_redo_lsn(&self, lsn: Lsn) {
+        if self.archive.is_none() {
+            self.env.note_redo_lsn(lsn);
+        }
     }
 
     /// Writes every page that is dirty now, then moves CONTROL.

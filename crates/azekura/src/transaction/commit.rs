@@ -156,6 +156,12 @@ impl Transaction {
             let depends_on = state.depends_on;
             return self.db.roll_back(self.id, state).map(|()| depends_on);
         }
+        // Not while the undo log is locked: a checkpoint may copy the log meanwhile.
+        let values = std::mem::take(&mut state.undo().log.values);
+        let last_finished = match values.make_durable(&self.db.env) {
+            Ok(number) => number,
+            Err(error) => return Err(self.not_committed(state, error.into())),
+        };
         let mut leftovers = Leftovers::of(&state.undo().log);
         let has_deferred = !leftovers.is_empty();
         let gate = has_deferred.then(|| self.db.leftovers_gate.read());
@@ -163,7 +169,7 @@ impl Transaction {
         let (archive_gate, time) = self.db.archive.as_ref().map(Archive::commit_gate).unzip();
         let body = &mut state.key_buf;
         body.clear();
-        let head = Head::Commit { txn: self.id, has_deferred, time: time.unwrap_or(0) };
+        let head = Head::Commit { txn: self.id, has_deferred, time: time.unwrap_or(0), last_finished };
         encode(body, &head, std::iter::empty());
         let body = std::mem::take(body);
         let mut undo = state.undo();
@@ -185,12 +191,8 @@ impl Transaction {
                 commit
             }
             Err(error) => {
-                let error = Error::from(error);
-                self.db.report_failed_change(&error);
-                *self.state.borrow_mut() = Some(state);
                 drop(gate);
-                self.roll_back()?;
-                return Err(error);
+                return Err(self.not_committed(state, error.into()));
             }
         };
         for name in &state.dropped {
@@ -218,6 +220,13 @@ impl Transaction {
         }
         drop(gate);
         Ok(commit)
+    }
+
+    /// Rolls the transaction back after its commit failed; returns the error.
+    fn not_committed(&self, state: Box<State>, error: Error) -> Error {
+        self.db.report_failed_change(&error);
+        *self.state.borrow_mut() = Some(state);
+        self.roll_back().err().unwrap_or(error)
     }
 
     /// Locks the gap above each inserted key before the undo removes the key, if this transaction has read

@@ -305,10 +305,14 @@ impl Transaction {
     ///
     /// A read-only transaction also waits, if it has read a change that is not durable yet.
     ///
+    /// If the transaction wrote more than 1 MiB of values with pages of their own (rows of more than 2.5
+    /// KiB), it waits for two syncs in place of one: of the page file, then of the log.
+    ///
     /// # Errors
     ///
-    /// [`Error::Log`]: the log failed. Only reopening the store shows whether the transaction is durable. The
-    /// conflict error of an earlier call that rolled the transaction back, also if the caller has ignored it.
+    /// [`Error::Log`]: the log failed. Only reopening the store shows whether the transaction is durable.
+    /// [`Error::PageIo`]: large values could not be written; the transaction was rolled back. The conflict
+    /// error of an earlier call that rolled the transaction back, also if the caller has ignored it.
     pub fn commit(self) -> Result<(), Error> {
         let _commit = probe::commit();
         let relaxed = self.durability.get() == Durability::Relaxed;
@@ -316,7 +320,8 @@ impl Transaction {
         if relaxed { Ok(()) } else { self.db.wait_durable(commit) }
     }
 
-    /// Commits the transaction and returns at once with a ticket that reports when it is durable.
+    /// Commits the transaction and returns at once with a ticket that reports when it is durable. Only after
+    /// more than 1 MiB of large values does it wait for their sync (see [`commit`](Self::commit)).
     ///
     /// Other transactions see the changes from now on. A transaction that has read them cannot become durable
     /// earlier.

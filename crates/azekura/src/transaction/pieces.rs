@@ -56,6 +56,7 @@ impl Transaction {
         loop {
             fill(&mut piece, source, piece_bytes)?;
             self.check_time()?;
+            self.announce_value(key, piece.len())?;
             self.with_writer(|ctx, now| {
                 if *now != writes {
                     return Err(changed_by_rows(open));

@@ -1,7 +1,9 @@
 //! Row operations, with the locks that each call takes before it accesses the tree.
 
 use azekura_btree::node::Cell;
-use azekura_btree::{Env, LeafBatch, Outcome, PutMode, Scan, Tree, TreeError, UndoOp, WriteCtx, Written};
+use azekura_btree::{
+    Env, LeafBatch, Outcome, PutMode, Scan, Tree, TreeError, UndoOp, WriteCtx, Written, max_inline_value,
+};
 use azekura_lock::{KeyMode, KeyRef, TableMode};
 
 use super::{Direction, OpenTree, State, Transaction, WriteKind};
@@ -10,6 +12,7 @@ use crate::active::SharedUndo;
 use crate::bounds::ByteBounds;
 use crate::catalog::CATALOG;
 use crate::locking::{BlockedLock, OperationLocks, Purpose, ScanLocks};
+use crate::options::Durability;
 use crate::own_writes::{OwnWrites, UndoMark, Undone};
 use crate::value_ref::ValueRef;
 
@@ -171,12 +174,24 @@ impl Transaction {
         self.lock_to_write(tree, key)?;
         let mode = if kind == WriteKind::InsertIfAbsent { PutMode::Insert } else { PutMode::Put };
         let mut old = (kind == WriteKind::Replace).then(Vec::new);
+        self.announce_value(key, value.len())?;
         let written =
             self.change(tree, key, |env, ctx| tree.put(env, ctx, key, value, mode, old.as_mut()))?;
         Ok(match written {
             Written::Inserted | Written::Missing => None,
             Written::Replaced | Written::Exists => Some(old.unwrap_or_default()),
         })
+    }
+
+    /// Announces that `bytes` bytes of a value will be written. Large values are left out of the log if a
+    /// commit may wait for the page file.
+    pub(super) fn announce_value(&self, key: &[u8], bytes: usize) -> Result<(), Error> {
+        if bytes > max_inline_value(self.db.env.page_size(), key.len()) {
+            let state = self.state()?;
+            let may_wait = self.durability.get() != Durability::Relaxed && !state.locks.is_nowait();
+            state.undo().log.values.announce(bytes, may_wait.then_some(self.db.options.logged_value_bytes));
+        }
+        Ok(())
     }
 
     pub(super) fn remove_from(&self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {

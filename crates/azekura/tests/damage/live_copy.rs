@@ -15,6 +15,9 @@ use crate::mutate::Random;
 
 const ACCOUNTS: TableDefinition<u64, [u8]> = TableDefinition::new("accounts");
 const COUNT: u64 = 600;
+/// Large values. Each transaction stores three, and most of them are not in the log.
+const BLOBS: TableDefinition<u64, [u8]> = TableDefinition::new("blobs");
+const BLOB_BYTES: usize = 20_000;
 const SUM: u64 = COUNT * 100;
 /// Number of bytes that are copied at once.
 const PIECE: usize = 128 << 10;
@@ -25,6 +28,7 @@ fn open(fs: &MemFs, background: bool) -> Result<Database, Error> {
         .cache_bytes(40 * PAGE)
         .wal_segment_bytes(2 << 20)
         .recovery_time(Duration::from_millis(50))
+        .logged_value_bytes(0)
         .background(background)
         .file_system(Arc::new(fs.clone()))
         .open(DIR)
@@ -52,6 +56,17 @@ fn transfer(db: &Database, random: &mut Random) -> Result<(), Error> {
         let poor = balance(&table.get_for_update(&to)?.unwrap_or_default());
         table.insert(&from, &account(rich - 1))?;
         table.insert(&to, &account(poor + 1))
+    })
+}
+
+/// Stores three large values; every 50 times, removes the earlier ones first.
+fn store_blobs(db: &Database, turn: u64) -> Result<(), Error> {
+    if turn % 50 == 49 {
+        db.transact(|tx| tx.table(&BLOBS)?.remove_range(..).map(drop))?;
+    }
+    db.transact(|tx| {
+        let table = tx.table(&BLOBS)?;
+        (3 * turn..3 * turn + 3).try_for_each(|key| table.insert(&key, &[key as u8; BLOB_BYTES][..]))
     })
 }
 
@@ -91,6 +106,16 @@ fn sum(copy: &MemFs) -> Result<u64, Error> {
         let table = tx.table(&ACCOUNTS)?;
         table.iter().map(|row| row.map(|(_, row)| balance(&row))).sum::<Result<u64, Error>>()
     })?;
+    db.transact(|tx| {
+        let mut count = 0;
+        for row in tx.table(&BLOBS)?.iter() {
+            let (key, value) = row?;
+            assert!(value == [key as u8; BLOB_BYTES], "value {key}");
+            count += 1;
+        }
+        assert_eq!(count % 3, 0, "a transaction is there as a whole");
+        Ok::<_, Error>(())
+    })?;
     let report = db.check(&mut |_, _| {})?;
     assert!(report.is_clean(), "{:?}", report.findings);
     Ok(sum)
@@ -117,6 +142,14 @@ fn a_copy_of_a_store_in_use_is_refused_or_has_the_right_sum() {
                 }
             });
         }
+        scope.spawn(|| {
+            let mut turn = 0;
+            // Relaxed: the flag orders nothing.
+            while !is_over.load(Relaxed) {
+                store_blobs(&db, turn).expect("commits");
+                turn += 1;
+            }
+        });
         for seed in 0..crate::campaign::runs() / 15 {
             let copied = copy(&fs, &mut Random::new(seed));
             match std::panic::catch_unwind(AssertUnwindSafe(|| sum(&copied))) {

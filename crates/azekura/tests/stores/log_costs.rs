@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura::{CommitTicket, Database, LogProtocol, TableDefinition};
+use azekura::{CommitTicket, Database, Durability, LogProtocol, TableDefinition};
 use azekura_io::{CountingFs, MemFs};
 
 const ROWS: TableDefinition<u32, u32> = TableDefinition::new("rows");
@@ -231,5 +231,48 @@ fn a_bulk_load_writes_each_large_value_once() {
         let written = Written::by(&fs, 100_000);
         println!("values of {value_bytes} bytes: {written:?}");
         assert!(written.all < 1.1, "values of {value_bytes} bytes: {written:?}");
+    }
+}
+
+/// The large values of a transaction beyond the first MiB are written to the page file before the commit, and
+/// not to the log.
+#[test]
+fn a_transaction_with_many_large_values_writes_them_once() {
+    for (value_bytes, of_transaction) in [(16_288, 1000), (100_000, 200), (3_000_000, 7)] {
+        let rows = 100_000 * (8 + VALUE.len()) / value_bytes / of_transaction * of_transaction;
+        let fs = CountingFs::new(Arc::new(MemFs::new()));
+        let db = Database::builder().background(false).cache_bytes(16 << 20);
+        let db = db.file_system(Arc::new(fs.clone())).open("/db").unwrap();
+        let value = vec![7; value_bytes];
+        for first in (0..rows as u64).step_by(of_transaction) {
+            db.transact(|tx| {
+                let table = tx.table(&BLOBS)?;
+                (first..first + of_transaction as u64).try_for_each(|key| table.insert(&key, &value[..]))
+            })
+            .unwrap();
+        }
+        db.close().unwrap();
+        let written = Written::by(&fs, (rows * value_bytes / (8 + VALUE.len())) as u64);
+        println!("values of {value_bytes} bytes: {written:?}");
+        // Only the first 8 MiB of the page file, which a new store allocates, are written twice.
+        assert!(written.pages < 1.1, "values of {value_bytes} bytes: {written:?}");
+        assert!(written.log < 0.15, "values of {value_bytes} bytes: {written:?}");
+    }
+}
+
+/// Small transactions and relaxed ones have large values in the log: a commit needs one sync.
+#[test]
+fn a_commit_of_one_large_value_waits_only_for_the_log() {
+    for (value_bytes, durability) in [(60_000, Durability::Immediate), (3_000_000, Durability::Relaxed)] {
+        let fs = CountingFs::new(Arc::new(MemFs::new()));
+        let db = Database::builder().background(false).cache_bytes(64 << 20);
+        let db = db.file_system(Arc::new(fs.clone())).open("/db").unwrap();
+        let before = db.stats().log;
+        let tx = db.begin().unwrap();
+        tx.set_durability(durability);
+        tx.table(&BLOBS).unwrap().insert(&1, &vec![7; value_bytes][..]).unwrap();
+        tx.commit().unwrap();
+        let bytes = db.stats().log.record_bytes - before.record_bytes;
+        assert!(bytes as usize > value_bytes, "{bytes} bytes of log for {value_bytes}");
     }
 }

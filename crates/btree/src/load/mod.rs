@@ -354,12 +354,7 @@ impl Runs for LoadedRuns<'_, '_, '_> {
         let run = loader.take_run(self.ctx, rest.want())?;
         for (i, front) in rest.fronts(run.count as u32, next).enumerate() {
             let page_id = PageId(run.first.0 + i as u64);
-            let mut guard = loader.env.pool().fix_new(page_id)?;
-            guard.will_change(run.lsn);
-            let mut page = guard.page_mut();
-            front.write(&mut page, page_id);
-            page.set_lsn(run.lsn);
-            drop(guard);
+            front.place(loader.env, page_id, run.lsn)?;
             loader.unwritten.push(page_id);
             if loader.unwritten.len() >= loader.run_pages {
                 loader.write_values(self.is_past)?;

@@ -1,7 +1,7 @@
 //! Writing a chain.
 
-use azekura_base::PageId;
 use azekura_base::page::{PageMut, PageType};
+use azekura_base::{Lsn, PageId};
 
 use super::{
     ChainPage, MAX_VALUE, NEXT_AT, OverflowRef, PAYLOAD_AT, chain_pages, longest_run, payload, run_pages,
@@ -50,7 +50,7 @@ impl ChainWriter {
     /// [`TreeError::ValueTooLong`], [`TreeError::SpaceFull`], or an error of pool or log. The runs written so
     /// far have their entries in the undo log; the caller rolls them back.
     pub fn append(&mut self, env: &Env, ctx: &mut WriteCtx<'_>, piece: &[u8]) -> Result<(), TreeError> {
-        let mut runs = LoggedRuns { env, writer: ctx.writer(), undo: ctx.undo };
+        let mut runs = TransactionRuns { env, writer: ctx.writer(), undo: ctx.undo };
         self.extend(env.page_size(), &mut runs, piece)
     }
 
@@ -162,11 +162,16 @@ impl<'a> Front<'a> {
         Self { header, bytes }
     }
 
-    /// Writes the page.
-    pub(crate) fn write(&self, page: &mut PageMut<'_>, page_id: PageId) {
+    /// Fills a page in the cache. The content is not in the log; the page gets this LSN.
+    pub(crate) fn place(&self, env: &Env, page_id: PageId, lsn: Lsn) -> Result<(), TreeError> {
+        let mut guard = env.pool().fix_new(page_id)?;
+        guard.will_change(env.log().lsn_bound());
+        let mut page = guard.page_mut();
         page.format(PageType::Overflow, page_id);
         page.write(NEXT_AT, &self.header);
         page.write(PAYLOAD_AT, self.bytes);
+        page.set_lsn(lsn);
+        Ok(())
     }
 
     pub(super) fn to_vec(self) -> Vec<u8> {
@@ -187,23 +192,33 @@ pub(crate) fn write(
     value: &[u8],
 ) -> Result<OverflowRef, TreeError> {
     let mut chain = ChainWriter::new();
-    chain.extend(env.page_size(), &mut LoggedRuns { env, writer, undo }, value)?;
+    chain.extend(env.page_size(), &mut TransactionRuns { env, writer, undo }, value)?;
     Ok(chain.finish())
 }
 
-/// Runs with pages in the log.
-struct LoggedRuns<'a> {
+/// Runs of a transaction. Their pages are in the log, or in the page file before the commit (`unlogged`).
+struct TransactionRuns<'a> {
     env: &'a Env,
     writer: Writer,
     undo: &'a mut UndoLog,
 }
 
-impl Runs for LoggedRuns<'_> {
+impl Runs for TransactionRuns<'_> {
     fn write_run(&mut self, rest: Rest<'_>, next: PageId) -> Result<(PageId, u32), TreeError> {
         let Self { env, writer, undo } = self;
         let (env, writer) = (*env, *writer);
         let found = find_pages(env, writer.log_buffer, rest.want(), &[])?;
         let (first, count, take) = (found.first, found.count, found.op());
+        if undo.values.may_skip_log() && env.may_leave_out_of_log() {
+            let lsn = found.map.words().lsn(); // UNLOGGED-3
+            let undo_op = UndoOp::FreePages { first, count };
+            env.apply_logged_update(writer, undo, undo_op, &mut [found.map], &[(0, take)])?;
+            for (page_id, front) in (first.0..).map(PageId).zip(rest.fronts(count, next)) {
+                front.place(env, page_id, lsn)?;
+                undo.values.add(env, page_id)?;
+            }
+            return Ok((first, count));
+        }
         let mut map = Some(found.map);
         let mut left = rest.fronts(count, next).map(Front::to_vec);
         while left.len() > 0 {

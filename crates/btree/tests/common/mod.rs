@@ -222,7 +222,7 @@ impl Txn<'_> {
     #[track_caller]
     pub fn commit(&mut self) {
         let has_deferred = !self.undo.deferred_frees().is_empty();
-        self.note(&Head::Commit { txn: self.id, has_deferred, time: 0 });
+        self.note(&Head::Commit { txn: self.id, has_deferred, time: 0, last_finished: 0 });
         self.free_deferred();
         if has_deferred {
             self.note(&Head::End { txn: self.id });

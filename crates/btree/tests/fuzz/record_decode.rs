@@ -53,7 +53,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         Head::Update { txn, undo: UndoOp::Flip { tree, key, at: 2, diff: b"\x01\x02" } },
         Head::Compensate { txn },
         Head::System,
-        Head::Commit { txn, has_deferred: true, time: 1 << 40 },
+        Head::Commit { txn, has_deferred: true, time: 1 << 40, last_finished: 0 },
         Head::End { txn },
         Head::FreeStep { txn, index: 1, next_head: PageId(70) },
         Head::Carry {

@@ -78,8 +78,8 @@ fn head<'a>(n: usize, txn: TxnId, tree: Tree, key: &'a [u8], value: &'a [u8]) ->
     match n {
         0 => Head::System,
         1 => Head::Compensate { txn },
-        2 => Head::Commit { txn, has_deferred: true, time: 1 << 50 },
-        3 => Head::Commit { txn, has_deferred: false, time: 0 },
+        2 => Head::Commit { txn, has_deferred: true, time: 1 << 50, last_finished: 1 << 40 },
+        3 => Head::Commit { txn, has_deferred: false, time: 0, last_finished: 0 },
         4 => Head::End { txn },
         5 => Head::FreeStep { txn, index: 700, next_head: tree.root },
         n @ 6..=13 => Head::Update { txn, undo: undo[n - 6] },
