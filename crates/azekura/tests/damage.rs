@@ -254,3 +254,36 @@ fn a_store_without_its_control_file_is_refused_unchanged() {
         );
     }
 }
+
+/// An opening refuses a page file from before a commit that has large values outside the log.
+#[test]
+fn a_page_file_older_than_a_commit_with_unlogged_values_is_refused() {
+    const VALUES: azekura::TableDefinition<u64, [u8]> = azekura::TableDefinition::new("values");
+    let fs = MemFs::new();
+    let db = open(&fs).expect("creates");
+    let store = |key: u64| db.transact(|tx| tx.table(&VALUES)?.insert(&key, &[key as u8; 50_000][..]));
+    store(1).expect("commits");
+    db.checkpoint().expect("so that the next transaction begins with none");
+    let before = fs.files(Path::new(DIR)).expect("is there");
+    store(2).expect("commits");
+    let after = fs.files(Path::new(DIR)).expect("is there");
+    drop(db);
+    let old_pages = |files: &Files| {
+        let pages = |files: &Files| {
+            files.iter().find(|(path, _)| path.ends_with("pages")).expect("is there").1.clone()
+        };
+        let mut mixed = files.clone();
+        mixed
+            .iter_mut()
+            .filter(|(path, _)| path.ends_with("pages"))
+            .for_each(|(_, bytes)| *bytes = pages(&before));
+        MemFs::with_files(&mixed).expect("fits")
+    };
+    let sound = open(&MemFs::with_files(&after).expect("fits")).expect("recovers");
+    let value = sound.transact(|tx| tx.table(&VALUES)?.get(&2)).expect("reads");
+    assert_eq!(value.as_deref(), Some(&[2; 50_000][..]));
+    drop(sound);
+    let refused = open(&old_pages(&after)).map(drop).expect_err("the value is in no file");
+    assert!(matches!(&refused, Error::Corrupt { path, .. } if path.ends_with("pages")), "{refused}");
+    assert!(refused.to_string().contains("older than the log"), "{refused}");
+}
