@@ -6,7 +6,7 @@
 //!    with the inverse "free the run".
 //! 3. The nodes are written into the cache with the LSN of that record as their page LSN. From there they are
 //!    written to the page file (`writers`), like all dirty pages. Their content is not in the log. Large
-//!    values are written in the same way, each into runs of its own.
+//!    values are written in the same way, each into runs of its own. Written pages leave the cache.
 //! 4. When the records end, all levels are completed. All pages are made durable.
 //! 5. One record writes the last node over the root page. Its inverse empties the tree, and replaces the
 //!    inverses of step 2.

@@ -58,6 +58,7 @@ impl UnloggedValues {
         self.unwritten.push(page_id);
         if self.unwritten.len() >= (env.pool().capacity_frames() / 8).clamp(1, MOST_UNWRITTEN) {
             env.pool().flush_pages(&self.unwritten, false)?; // UNLOGGED-4
+            env.pool().evict_pages(&self.unwritten);
             self.unwritten.clear();
         }
         Ok(())

@@ -198,6 +198,25 @@ impl BufferPool {
         Some(vacant)
     }
 
+    /// Evicts those of these pages that are clean and not in use, if the store reads them without a device.
+    /// The next misses take their frames first. For pages that were written once, as those of a load: further
+    /// such pages then use the same memory, and evict no page that is read. Costs a call of the store.
+    pub fn evict_pages(&self, pages: &[PageId]) {
+        if !pages.first().is_some_and(|&first| self.store.is_cached(first)) {
+            return;
+        }
+        for id in pages.iter().filter_map(|&page_id| self.frame_of(page_id)) {
+            // If the frame has another page by now, that page is evicted: it is clean and not in use either.
+            if self.frames[id.0 as usize].try_evict() {
+                own_rmw();
+                self.counters.add(Counter::Evictions, 1);
+                if let Some(vacant) = self.finish_eviction(id) {
+                    self.free_frames.push(self.kept(vacant), &self.frames);
+                }
+            }
+        }
+    }
+
     /// Sleeps until the cleaner has freed frames, or cannot.
     #[cold]
     fn wait_for_cleaner(&self) -> Waited {

@@ -172,6 +172,10 @@ impl PageStore for MemStore {
         verify(id, out, &Path::new("memory").into(), self.offset(id))
     }
 
+    fn is_cached(&self, page: PageId) -> bool {
+        self.state.lock().pages.contains_key(&page)
+    }
+
     fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
         seal_batch(batch, self.page_size, None).expect("nothing is encrypted");
         for (id, page) in batch {

@@ -2,6 +2,7 @@
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use azekura_base::durable::NoLog;
@@ -67,6 +68,36 @@ fn pages_that_others_write_or_evict_meanwhile_are_written_when_it_returns() {
             }
         }
     });
+}
+
+/// Returns the address of a page in the pool.
+fn memory_of(pool: &BufferPool, id: u64) -> usize {
+    pool.fix(PageId(id)).unwrap().shared().words().atomics().as_ptr().addr()
+}
+
+#[test]
+fn pages_that_are_evicted_leave_if_they_are_clean_and_unused_and_their_frames_are_used_next() {
+    let (pool, store) = pool(100);
+    let pages: Vec<PageId> = (0..20).map(PageId).collect();
+    pages.iter().for_each(|id| write(&pool, id.0, 1));
+    let memory: HashSet<_> = (0..20).map(|id| memory_of(&pool, id)).collect();
+    pool.evict_pages(&pages);
+    assert_eq!(pool.stats().evictions, 0, "all are dirty");
+    pool.flush_pages(&pages, false).unwrap();
+    write(&pool, 3, 2);
+    let in_use = pool.fix(PageId(4)).unwrap();
+    pool.evict_pages(&pages);
+    assert_eq!(pool.stats().evictions, 18);
+    drop(in_use);
+    (20..38).for_each(|id| write(&pool, id, 1));
+    let later: HashSet<_> = (20..38).map(|id| memory_of(&pool, id)).collect();
+    assert!(later.is_subset(&memory), "the memory of the evicted pages is used again");
+    for id in 0..20 {
+        let lsn = pool.fix(PageId(id)).unwrap().shared().words().lsn();
+        assert_eq!(lsn, Lsn(if id == 3 { 2 } else { 1 }), "page {id}");
+    }
+    pool.write_all().unwrap();
+    assert_eq!(stored(&store, 3), Some(Lsn(2)));
 }
 
 /// A miss is one read. One more read, of the LSN map, serves the first 4,032 pages.
