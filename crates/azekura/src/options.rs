@@ -143,7 +143,7 @@ impl Default for Builder {
             log_buffers: None,
             streams: None,
             lsn_range: WalOptions::default().lsn_range,
-            logged_value_bytes: 1 << 20,
+            logged_value_bytes: 256 << 10,
             segment_bytes: 16 << 20,
             first_segment_bytes: FIRST_SEGMENT_BYTES,
             durability: Durability::Immediate,
@@ -235,7 +235,7 @@ impl Builder {
         self
     }
 
-    /// Sets how many bytes of large values a transaction writes to the log; the default is 1 MiB. Further
+    /// Sets how many bytes of large values a transaction writes to the log; the default is 256 KiB. Further
     /// ones are written to the page file before the commit, and not to the log. For tests with small
     /// transactions.
     #[doc(hidden)]

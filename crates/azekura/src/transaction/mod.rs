@@ -305,7 +305,7 @@ impl Transaction {
     ///
     /// A read-only transaction also waits, if it has read a change that is not durable yet.
     ///
-    /// If the transaction wrote more than 1 MiB of values with pages of their own (rows of more than 2.5
+    /// If the transaction wrote more than 256 KiB of values with pages of their own (rows of more than 2.5
     /// KiB), it waits for two syncs in place of one: of the page file, then of the log.
     ///
     /// # Errors
@@ -321,7 +321,7 @@ impl Transaction {
     }
 
     /// Commits the transaction and returns at once with a ticket that reports when it is durable. Only after
-    /// more than 1 MiB of large values does it wait for their sync (see [`commit`](Self::commit)).
+    /// more than 256 KiB of large values does it wait for their sync (see [`commit`](Self::commit)).
     ///
     /// Other transactions see the changes from now on. A transaction that has read them cannot become durable
     /// earlier.

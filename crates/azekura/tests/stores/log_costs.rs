@@ -234,8 +234,8 @@ fn a_bulk_load_writes_each_large_value_once() {
     }
 }
 
-/// The large values of a transaction beyond the first MiB are written to the page file before the commit, and
-/// not to the log.
+/// The large values of a transaction beyond the first 256 KiB are written to the page file before the commit,
+/// and not to the log.
 #[test]
 fn a_transaction_with_many_large_values_writes_them_once() {
     for (value_bytes, of_transaction) in [(16_288, 1000), (100_000, 200), (3_000_000, 7)] {

@@ -75,6 +75,7 @@ impl UnloggedValues {
             return Ok(0);
         }
         env.pool().flush_pages(&self.unwritten, false)?; // UNLOGGED-4
+        env.pool().evict_pages(&self.unwritten);
         Ok(env.pool().sync_for_checkpoint()?)
     }
 }
