@@ -235,9 +235,9 @@ impl Builder {
         self
     }
 
-    /// Sets how many bytes of large values a transaction writes to the log; the default is 256 KiB. Further
-    /// ones are written to the page file before the commit, and not to the log. For tests with small
-    /// transactions.
+    /// Sets the number of bytes of large values that a transaction writes to the log; the default is 256 KiB.
+    /// The pages of further values are written to the page file before the commit, and not to the log. For
+    /// tests with small transactions.
     #[doc(hidden)]
     #[must_use]
     pub fn logged_value_bytes(mut self, bytes: u64) -> Self {

@@ -263,7 +263,7 @@ fn a_page_file_older_than_a_commit_with_unlogged_values_is_refused() {
     let db = open(&fs).expect("creates");
     let store = |key: u64| db.transact(|tx| tx.table(&VALUES)?.insert(&key, &[key as u8; 50_000][..]));
     store(1).expect("commits");
-    db.checkpoint().expect("so that the next transaction begins with none");
+    db.checkpoint().expect("checkpoint");
     let before = fs.files(Path::new(DIR)).expect("is there");
     store(2).expect("commits");
     let after = fs.files(Path::new(DIR)).expect("is there");

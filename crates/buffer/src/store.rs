@@ -92,7 +92,8 @@ pub trait PageStore: Send + Sync + fmt::Debug {
     /// already contains its id. The writes are not durable before [`PageStore::sync`]. After a crash in
     /// between, each page is one of the images written since the last sync, or the image before them, and
     /// never a mixture. Pages that were first written after the last [`PageStore::sync_for_checkpoint`] are
-    /// an exception: such a page may be a mixture, and the caller can restore it without reading it.
+    /// an exception: such a page may be a mixture. The caller can restore it without reading it, or does not
+    /// need it.
     ///
     /// # Errors
     ///

@@ -80,7 +80,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Announces the redo LSN of a durable checkpoint. The log of a store with an archive describes all rows.
+    /// Announces the redo LSN of a durable checkpoint. Not in a store with an archive, because its log must
+    /// describe all rows.
     pub(crate) fn note_redo_lsn(&self, lsn: Lsn) {
         if self.archive.is_none() {
             self.env.note_redo_lsn(lsn);

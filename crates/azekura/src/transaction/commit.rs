@@ -156,13 +156,14 @@ impl Transaction {
             let depends_on = state.depends_on;
             return self.db.roll_back(self.id, state).map(|()| depends_on);
         }
-        // Not while the undo log is locked: a checkpoint may copy the log meanwhile.
-        let values = std::mem::take(&mut state.undo().log.values);
+        let mut undo = state.undo();
+        let values = std::mem::take(&mut undo.log.values);
+        let mut leftovers = Leftovers::of(&undo.log);
+        drop(undo); // a checkpoint may copy the log during the sync
         let last_finished = match values.make_durable(&self.db.env) {
             Ok(number) => number,
             Err(error) => return Err(self.not_committed(state, error.into())),
         };
-        let mut leftovers = Leftovers::of(&state.undo().log);
         let has_deferred = !leftovers.is_empty();
         let gate = has_deferred.then(|| self.db.leftovers_gate.read());
         let writer = self.writer(&state);

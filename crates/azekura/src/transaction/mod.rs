@@ -305,8 +305,8 @@ impl Transaction {
     ///
     /// A read-only transaction also waits, if it has read a change that is not durable yet.
     ///
-    /// If the transaction wrote more than 256 KiB of values with pages of their own (rows of more than 2.5
-    /// KiB), it waits for two syncs in place of one: of the page file, then of the log.
+    /// If the transaction wrote more than 256 KiB of large values (of rows above 2.5 KiB), it may wait for
+    /// two syncs: of the page file, then of the log.
     ///
     /// # Errors
     ///
@@ -320,8 +320,9 @@ impl Transaction {
         if relaxed { Ok(()) } else { self.db.wait_durable(commit) }
     }
 
-    /// Commits the transaction and returns at once with a ticket that reports when it is durable. Only after
-    /// more than 256 KiB of large values does it wait for their sync (see [`commit`](Self::commit)).
+    /// Commits the transaction and returns at once with a ticket that reports when it is durable. If the
+    /// transaction wrote more than 256 KiB of large values, the call may first wait for a sync of the page
+    /// file (see [`commit`](Self::commit)).
     ///
     /// Other transactions see the changes from now on. A transaction that has read them cannot become durable
     /// earlier.

@@ -183,8 +183,8 @@ impl Transaction {
         })
     }
 
-    /// Announces that `bytes` bytes of a value will be written. Large values are left out of the log if a
-    /// commit may wait for the page file.
+    /// Announces that `bytes` bytes of a value will be written. If the commit may wait for the page file,
+    /// pages of large values may be left out of the log.
     pub(super) fn announce_value(&self, key: &[u8], bytes: usize) -> Result<(), Error> {
         if bytes > max_inline_value(self.db.env.page_size(), key.len()) {
             let state = self.state()?;

@@ -380,7 +380,7 @@ pub fn deterministic(fs: Arc<dyn Fs>, page_size: usize, frames: usize) -> Builde
         .wal_streams(2)
         .wal_segment_bytes(2 << 20)
         .recovery_time(Duration::from_millis(250))
-        .logged_value_bytes(6_000) // the next large values of a transaction are not in the log
+        .logged_value_bytes(6_000) // further large values of a transaction are not in the log
         .background(false)
         .file_system(fs)
 }

@@ -142,7 +142,7 @@ impl Script<'_> {
             |tx| tx.table(&table("side"))?.insert(b"stays", b""),
             |model| drop(model.insert("side".into(), [(b"stays".to_vec(), Vec::new())].into())),
         )?;
-        // Nothing was freed yet, so no checkpoint writes pages that the load does not write.
+        // Nothing was freed before, so the load takes no checkpoint, and only the loader writes its pages.
         let large: Rows = (0..3).map(|n| (crate::common::key(n), vec![n as u8; 9_000])).collect();
         self.commit(
             |tx| {

@@ -30,7 +30,7 @@ impl Writers {
     /// belong to an earlier batch.
     pub(super) fn write(&mut self, pages: Vec<PageId>, are_fresh: bool) -> Written {
         if !self.aside {
-            return write(&self.pool, &pages, are_fresh);
+            return self.pool.flush_and_evict(&pages, are_fresh);
         }
         if self.running.len() >= MOST
             && let Some(oldest) = self.running.pop_front()
@@ -38,11 +38,13 @@ impl Writers {
             finished(oldest)?;
         }
         let (pool, batch) = (Arc::clone(&self.pool), pages.clone());
-        let started =
-            thread::Builder::new().name("azekura-load".into()).spawn(move || write(&pool, &batch, are_fresh));
+        let started = thread::Builder::new()
+            .name("azekura-load".into())
+            .spawn(move || pool.flush_and_evict(&batch, are_fresh));
         match started {
             Ok(thread) => self.running.push_back(thread),
-            Err(_) => write(&self.pool, &pages, are_fresh)?, // No thread available: the caller writes.
+            // No thread available: the caller writes.
+            Err(_) => self.pool.flush_and_evict(&pages, are_fresh)?,
         }
         Ok(())
     }
@@ -54,12 +56,6 @@ impl Writers {
         }
         self.pool.sync_for_checkpoint()
     }
-}
-
-fn write(pool: &BufferPool, pages: &[PageId], are_fresh: bool) -> Written {
-    pool.flush_pages(pages, are_fresh)?;
-    pool.evict_pages(pages);
-    Ok(())
 }
 
 fn finished(thread: JoinHandle<Written>) -> Written {

@@ -1,8 +1,8 @@
-//! Large values that are written once: to the page file before the commit, and not to the log.
+//! Large values outside the log: their pages are written to the page file before the commit.
 //!
-//! The record that allocates a run is in the log, with the inverse "free these pages"; the content of the
-//! pages is not. Until the commit, only rows of this transaction refer to the pages, and a restart undoes
-//! these rows.
+//! The log has the record that allocates a run, with the inverse "free these pages". It does not have the
+//! content of the pages. Until the commit, only rows of this transaction refer to the pages, and a restart
+//! undoes these rows.
 //!
 //! - **UNLOGGED-1** The commit record is appended when all these pages are durable
 //!   ([`UnloggedValues::make_durable`]). It holds the number that the page store had reached then, so that a
@@ -24,15 +24,15 @@ use azekura_base::PageId;
 use crate::env::Env;
 use crate::error::TreeError;
 
-/// Largest number of pages that wait until they are written: 8 MiB of pages of 8 KiB.
+/// Largest number of unwritten pages of a transaction: 8 MiB of pages of 8 KiB.
 const MOST_UNWRITTEN: usize = 1024;
 
-/// The large values of a transaction that are not in the log.
+/// The pages of a transaction's large values that are not in the log.
 #[derive(Clone, Debug, Default)]
 pub struct UnloggedValues {
     /// Bytes of all large values of the transaction.
     bytes: u64,
-    /// `true` if the pages of the next value need not be in the log.
+    /// `true` if the pages of the announced bytes may be left out of the log.
     may_skip: bool,
     /// Pages that may not be in the page file yet.
     unwritten: Vec<PageId>,
@@ -52,13 +52,12 @@ impl UnloggedValues {
         self.may_skip
     }
 
-    /// Adds a page that was filled, and writes pages if too many wait. The caller holds no latch.
+    /// Adds a page that was filled. If too many pages are unwritten, writes them. The caller holds no latch.
     pub(crate) fn add(&mut self, env: &Env, page_id: PageId) -> Result<(), TreeError> {
         self.has_pages = true;
         self.unwritten.push(page_id);
         if self.unwritten.len() >= (env.pool().capacity_frames() / 8).clamp(1, MOST_UNWRITTEN) {
-            env.pool().flush_pages(&self.unwritten, false)?; // UNLOGGED-4
-            env.pool().evict_pages(&self.unwritten);
+            env.pool().flush_and_evict(&self.unwritten, false)?; // UNLOGGED-4
             self.unwritten.clear();
         }
         Ok(())
@@ -74,8 +73,7 @@ impl UnloggedValues {
         if !self.has_pages {
             return Ok(0);
         }
-        env.pool().flush_pages(&self.unwritten, false)?; // UNLOGGED-4
-        env.pool().evict_pages(&self.unwritten);
+        env.pool().flush_and_evict(&self.unwritten, false)?; // UNLOGGED-4
         Ok(env.pool().sync_for_checkpoint()?)
     }
 }

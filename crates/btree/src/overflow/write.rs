@@ -60,7 +60,7 @@ impl ChainWriter {
         OverflowRef { len: self.len, head: self.head }
     }
 
-    /// Appends a piece as [`append`](Self::append) does, with runs in `runs`.
+    /// Appends a piece as [`append`](Self::append) does; `runs` stores its runs.
     pub(crate) fn extend(
         &mut self,
         page_size: usize,
@@ -92,7 +92,7 @@ impl ChainWriter {
     }
 }
 
-/// Writes the runs of a chain.
+/// Stores the runs of a chain.
 pub(crate) trait Runs {
     /// Allocates one run and writes the last pages of `rest` into it; returns its first page and its number
     /// of pages. `next` begins the next run of the chain.
@@ -128,11 +128,7 @@ impl<'a> Rest<'a> {
     }
 
     /// Returns the content of the last `count` pages, from byte 24 of each page on, as header and payload.
-    pub(crate) fn fronts(
-        &self,
-        count: u32,
-        next: PageId,
-    ) -> impl DoubleEndedIterator<Item = Front<'a>> + ExactSizeIterator {
+    pub(crate) fn fronts(&self, count: u32, next: PageId) -> impl Iterator<Item = Front<'a>> {
         let (index, payload) = (self.index + self.pages() - u64::from(count), payload(self.page_size));
         let bytes = self.split(count).1;
         (0..count).map(move |i| {
@@ -162,7 +158,7 @@ impl<'a> Front<'a> {
         Self { header, bytes }
     }
 
-    /// Fills a page in the cache. The content is not in the log; the page gets this LSN.
+    /// Fills the page in the cache, without a log record. The page gets this LSN.
     pub(crate) fn place(&self, env: &Env, page_id: PageId, lsn: Lsn) -> Result<(), TreeError> {
         let mut guard = env.pool().fix_new(page_id)?;
         guard.will_change(env.log().lsn_bound());
@@ -179,7 +175,7 @@ impl<'a> Front<'a> {
     }
 }
 
-/// Sets the page after which a chain continues, in the first page of a run.
+/// Stores the first page of the next run in the first page of a run.
 pub(crate) fn set_next(page: &mut PageMut<'_>, next: PageId) {
     page.write(NEXT_AT, &next.0.to_le_bytes());
 }
@@ -196,7 +192,7 @@ pub(crate) fn write(
     Ok(chain.finish())
 }
 
-/// Runs of a transaction. Their pages are in the log, or in the page file before the commit (`unlogged`).
+/// Stores runs for a transaction: with records of their pages, or without them (`unlogged`).
 struct TransactionRuns<'a> {
     env: &'a Env,
     writer: Writer,
@@ -220,17 +216,14 @@ impl Runs for TransactionRuns<'_> {
             return Ok((first, count));
         }
         let mut map = Some(found.map);
-        let mut left = rest.fronts(count, next).map(Front::to_vec);
-        while left.len() > 0 {
-            let from = (left.len() as u32).saturating_sub(run_pages(env.page_size()));
+        let fronts: Vec<_> = (first.0..).map(PageId).zip(rest.fronts(count, next)).collect();
+        for fronts in fronts.rchunks(run_pages(env.page_size()) as usize) {
             let mut guards = Vec::new();
-            for i in from..left.len() as u32 {
-                guards.push(env.pool().fix_new(PageId(first.0 + u64::from(i)))?);
+            for &(page_id, _) in fronts {
+                guards.push(env.pool().fix_new(page_id)?);
             }
-            let mut fronts: Vec<_> = (&mut left).rev().take(guards.len()).collect();
-            fronts.reverse();
-            let images = fronts.iter().map(|front| image(front));
-            let mut ops: Vec<_> = images.enumerate().collect();
+            let bytes: Vec<_> = fronts.iter().map(|(_, front)| front.to_vec()).collect();
+            let mut ops: Vec<_> = bytes.iter().map(|bytes| image(bytes)).enumerate().collect();
             if let Some(map) = map.take() {
                 ops.push((guards.len(), take));
                 guards.push(map);

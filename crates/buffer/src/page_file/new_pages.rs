@@ -3,7 +3,9 @@
 //!
 //! A page has no older image in the file before its first write, so a torn write loses nothing that a sync
 //! covered. The log has the page whole: the record that allocated the page wrote all of it, and a restart
-//! redoes that record without reading the page.
+//! redoes that record without reading the page. The pages of some large values are not in the log
+//! (`azekura_btree`, UNLOGGED-1). A committed row refers to such a page only after a sync that covers the
+//! page and ends the set, so no later write of the page can lose it.
 //!
 //! - **NEW-1** A page is *new* from its first write until the next [`NewPages::checkpoint`], if the file did
 //!   not contain its block when the repair was done. A page of a bulk load, which is not in the log, is not

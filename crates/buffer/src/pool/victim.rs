@@ -8,7 +8,7 @@ use azekura_trace::{Site, ThreadTag, WaitKind};
 
 use super::{BufferPool, nap};
 use crate::count::own_rmw;
-use crate::error::FixError;
+use crate::error::{FixError, WriteError};
 use crate::frame::{Evicted, FrameId};
 use crate::policy::two_rings::Swap;
 use crate::policy::{Search, Sweep};
@@ -198,9 +198,22 @@ impl BufferPool {
         Some(vacant)
     }
 
-    /// Evicts those of these pages that are clean and not in use, if the store reads them without a device.
-    /// The next misses take their frames first. For pages that were written once, as those of a load: further
-    /// such pages then use the same memory, and evict no page that is read. Costs a call of the store.
+    /// Writes these pages as [`flush_pages`](Self::flush_pages) does, and then evicts them as
+    /// [`evict_pages`](Self::evict_pages) does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`flush_pages`](Self::flush_pages).
+    pub fn flush_and_evict(&self, pages: &[PageId], are_fresh: bool) -> Result<(), WriteError> {
+        self.flush_pages(pages, are_fresh)?;
+        self.evict_pages(pages);
+        Ok(())
+    }
+
+    /// Evicts those of these pages that are clean and not in use. The next misses take their frames first. So
+    /// pages that are written once, as by a load, use the same memory one after the other, and displace no
+    /// page that is read. Does nothing if the system's page cache does not have the first page, because a
+    /// later read would wait for the device. Costs one system call.
     pub fn evict_pages(&self, pages: &[PageId]) {
         if !pages.first().is_some_and(|&first| self.store.is_cached(first)) {
             return;
