@@ -17,7 +17,7 @@ use crate::undo::{UndoLog, UndoOp};
 /// Writes a chain piece by piece, before the cell that refers to it.
 ///
 /// The runs of a piece are written from its end, so that each refers to the next one. The last run of a piece
-/// gets its reference when the next piece is written: by a second image of its first page.
+/// gets its reference when the next piece is written: by a second write of its first page.
 #[derive(Debug, Default)]
 pub struct ChainWriter {
     /// Bytes written.
