@@ -31,6 +31,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::sync::{Mutex, MutexGuard};
 use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u64};
 use azekura_base::{Lsn, PageBuf, TxnId, checksum, page};
 use azekura_io::{File, Fs, OpenOptions};
@@ -327,8 +328,18 @@ fn read_log_end(bytes: &[u8], control: &Control) -> Option<Lsn> {
 pub(crate) struct ControlFile {
     file: Arc<dyn File>,
     path: PathBuf,
-    current: Control,
+    /// The content of the newer slot. Never locked during I/O, so a reader does not wait for a checkpoint.
+    current: Mutex<Arc<Control>>,
+    /// Locked by each change, from its read of the content to the write of the slot.
+    changes: Mutex<()>,
     log_end: Option<Lsn>,
+}
+
+/// The exclusive right to change CONTROL.
+#[derive(Debug)]
+pub(crate) struct ControlChange<'a> {
+    file: &'a ControlFile,
+    _changes: MutexGuard<'a, ()>,
 }
 
 impl ControlFile {
@@ -368,7 +379,8 @@ impl ControlFile {
         match best {
             Some(current) => {
                 let log_end = read_log_end(&bytes[LOG_END_AT..], &current);
-                Ok(Self { file, path, current, log_end })
+                let current = Mutex::new(Arc::new(current));
+                Ok(Self { file, path, current, changes: Mutex::new(()), log_end })
             }
             None => Err(Error::Corrupt {
                 path,
@@ -378,28 +390,47 @@ impl ControlFile {
         }
     }
 
-    pub(crate) const fn current(&self) -> &Control {
-        &self.current
+    /// Returns the content of the newer slot. Waits for no I/O.
+    pub(crate) fn current(&self) -> Arc<Control> {
+        Arc::clone(&self.current.lock())
+    }
+
+    /// Waits until no other thread changes CONTROL; so it may wait for a checkpoint.
+    pub(crate) fn change(&self) -> ControlChange<'_> {
+        ControlChange { _changes: self.changes.lock(), file: self }
+    }
+
+    /// Replaces the content by `next`.
+    pub(crate) fn write(&self, next: Control) -> Result<(), Error> {
+        self.change().write(next)
     }
 
     /// Returns an LSN up to which the log that a restart reads was durable (CONTROL-8).
     pub(crate) fn log_was_durable_to(&self) -> Lsn {
-        self.log_end.unwrap_or(Lsn(0)).max(self.current.durable_lsn)
+        self.log_end.unwrap_or(Lsn(0)).max(self.current().durable_lsn)
     }
 
     /// Returns a writer of the log end of a new incarnation.
     pub(crate) fn new_log_end(&self, incarnation: u32) -> LogEnd {
-        let (file, database_id) = (Arc::clone(&self.file), self.current.database_id);
+        let (file, database_id) = (Arc::clone(&self.file), self.current().database_id);
         LogEnd { file, database_id, incarnation, noted: AtomicU64::new(0) }
+    }
+}
+
+impl ControlChange<'_> {
+    /// Returns the content of the newer slot.
+    pub(crate) fn current(&self) -> Arc<Control> {
+        self.file.current()
     }
 
     /// Writes `next` into the older slot (CONTROL-1). After a failure the current slot is still valid.
     pub(crate) fn write(&mut self, mut next: Control) -> Result<(), Error> {
-        next.sequence = self.current.sequence + 1;
-        let slot = next.to_slot(&self.path)?;
+        let ControlFile { file, path, current, .. } = self.file;
+        next.sequence = self.current().sequence + 1;
+        let slot = next.to_slot(path)?;
         let at = (next.sequence % 2) * SLOT_BYTES as u64;
-        self.file.write_at_sync(at, &slot).map_err(|source| Error::io("write", &self.path, source))?;
-        self.current = next;
+        file.write_at_sync(at, &slot).map_err(|source| Error::io("write", path, source))?;
+        *current.lock() = Arc::new(next);
         Ok(())
     }
 }
@@ -438,7 +469,7 @@ mod tests {
     #[test]
     fn a_torn_slot_leaves_the_other() {
         let fs = MemFs::new();
-        let mut control = created(&fs);
+        let control = created(&fs);
         let second = Control {
             redo_lsn: Lsn(50),
             ranges: vec![
@@ -449,7 +480,7 @@ mod tests {
         };
         control.write(second.clone()).unwrap();
         let reopened = ControlFile::open(&fs, Path::new("db"), true).unwrap();
-        assert_eq!(reopened.current(), &Control { sequence: 2, ..second });
+        assert_eq!(*reopened.current(), Control { sequence: 2, ..second });
         // The slot with sequence number 2 is slot 0.
         control.file.write_at(HEAD_BYTES as u64 + 1, &[0xee]).unwrap();
         let reopened = ControlFile::open(&fs, Path::new("db"), true).unwrap();
@@ -480,7 +511,7 @@ mod tests {
     #[test]
     fn a_cut_and_gaps_round_trip() {
         let fs = MemFs::new();
-        let mut control = created(&fs);
+        let control = created(&fs);
         let cut = LogRange { last_lsn: Some(Lsn(0)), ..LogRange::open(1, Lsn(1)) };
         let mut second = Control {
             ranges: vec![cut, LogRange::open(2, Lsn(60))],
@@ -504,6 +535,6 @@ mod tests {
         }
         control.write(second.clone()).unwrap();
         let reopened = ControlFile::open(&fs, Path::new("db"), true).unwrap();
-        assert_eq!(reopened.current(), &Control { sequence: 2, ..second });
+        assert_eq!(*reopened.current(), Control { sequence: 2, ..second });
     }
 }

@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) archive: Option<Archive>,
     /// The keys of an encrypted store; otherwise `None`.
     pub(crate) keys: Option<StoreKeys>,
-    pub(crate) control: Arc<Mutex<ControlFile>>,
+    pub(crate) control: Arc<ControlFile>,
     /// The work done at earlier times, for the bound on the time of a restart.
     pub(crate) restart_past: Mutex<Past>,
     pub(crate) undo_pace: UndoPace,
@@ -94,7 +94,7 @@ pub(crate) struct Parts {
     pub(crate) catalog: Catalog,
     pub(crate) archive: Option<Archive>,
     pub(crate) keys: Option<StoreKeys>,
-    pub(crate) control: Arc<Mutex<ControlFile>>,
+    pub(crate) control: Arc<ControlFile>,
     pub(crate) recovery: RecoveryReport,
     pub(crate) next_txn: TxnId,
     /// The locks on the store and its archive that exclude a second writer.
@@ -278,7 +278,7 @@ impl Database {
             lifetime: Lifetime::new(path.to_path_buf(), parts.locks),
         });
         shared.count_from_here();
-        let redo_lsn = shared.control.lock().current().redo_lsn;
+        let redo_lsn = shared.control.current().redo_lsn;
         shared.note_redo_lsn(redo_lsn);
         tracing::info!(
             path = %path.display(),
@@ -469,7 +469,7 @@ impl Database {
         self.shared.env.pool().should_prefetch()
     }
 
-    /// Returns counters and sizes of the store.
+    /// Returns counters and sizes of the store. Does not wait for a checkpoint that other threads run.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats::of(&self.shared)
@@ -545,7 +545,7 @@ impl Database {
     /// Returns the random number of the store. A restored or compacted store gets a new one.
     #[must_use]
     pub fn id(&self) -> u64 {
-        self.shared.control.lock().current().database_id
+        self.shared.control.current().database_id
     }
 
     /// Returns the size of the store's pages in bytes.

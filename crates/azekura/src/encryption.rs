@@ -281,16 +281,17 @@ impl crate::Database {
             return Err(Error::ReadOnly);
         }
         check_id(new.id())?;
-        let mut control = shared.control.lock();
+        let mut control = shared.control.change();
         let mut caller = keys.caller.lock();
-        let wrapped = control.current().key_record.get(..WRAPPED_BYTES);
+        let current = control.current();
+        let wrapped = current.key_record.get(..WRAPPED_BYTES);
         let data_key = wrapped.and_then(|wrapped| aes_gcm::unwrap(caller.bytes(), wrapped));
         let data_key =
             data_key.ok_or_else(|| Error::WrongEncryptionKey { path: path(), id: caller.id().to_owned() })?;
         let record = key_record(&shared.path, new, &data_key)?;
         // KEY-2: the loop writes both slots.
         for _ in 0..2 {
-            let mut next = control.current().clone();
+            let mut next = (*control.current()).clone();
             next.key_record.clone_from(&record);
             control.write(next)?;
             *caller = new.clone();

@@ -258,7 +258,7 @@ impl Stats {
                 retained_bytes: wal.retained_bytes,
                 held_bytes: shared.active.held_bytes(shared.wal.log_bytes_since_start()),
                 durable_lsn: shared.wal.durable_lsn().0,
-                scan_lsn: shared.control.lock().current().scan_lsn.0,
+                scan_lsn: shared.control.current().scan_lsn.0,
             },
             locks: LockCounts {
                 acquisitions: locks.acquisitions,

@@ -430,8 +430,8 @@ impl Database {
 impl Shared {
     /// Archives all commits; returns a time as [`Database::archive_log`] does.
     pub(crate) fn archive_now(&self, is_forced: bool) -> Result<Option<CommitTime>, Error> {
-        let control = self.control.lock();
-        self.archive_with(control.current(), is_forced)
+        let control = self.control.change();
+        self.archive_with(&control.current(), is_forced)
     }
 
     /// Archives all commits as [`archive_now`](Self::archive_now) does, for a caller that has locked CONTROL,

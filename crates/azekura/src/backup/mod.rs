@@ -335,13 +335,13 @@ impl<'a> Backup<'a> {
             page_size: u32::try_from(self.db.page_size()).unwrap_or(u32::MAX),
             id: random(),
             time_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
-            database_id: shared.control.lock().current().database_id,
+            database_id: shared.control.current().database_id,
             commit_time: snapshot.commit_time().map_or(0, CommitTime::as_micros),
             lsn: lsn.0,
             end: Some(end),
             base_id: base.as_ref().map_or(0, |base| base.header.id),
         };
-        let record = shared.control.lock().current().key_record.clone();
+        let record = shared.control.current().key_record.clone();
         let mut copy = Copy {
             out: Writer::begin(out, path, header, shared.cipher().map(|cipher| (&record[..], cipher)))?,
             pace: Pace::new(shared, self.bytes_per_second),
@@ -367,7 +367,7 @@ impl<'a> Backup<'a> {
         let shared = self.db.shared();
         let (mut rows, path) = since.open(&fs)?; // reads only the header of the base
         let header = rows.header();
-        let is_of_this = header.database_id == shared.control.lock().current().database_id;
+        let is_of_this = header.database_id == shared.control.current().database_id;
         if is_of_this {
             require_history(header, &path, shared)?;
         }

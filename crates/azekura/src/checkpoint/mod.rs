@@ -47,9 +47,9 @@ impl Shared {
         if !self.wal.has_begun() {
             return Ok(()); // nothing was logged since the store was opened
         }
-        let mut control = self.control.lock();
+        let mut control = self.control.change();
         if !self.options.has_jobs() {
-            self.note_archived(self.archive_with(control.current(), false));
+            self.note_archived(self.archive_with(&control.current(), false));
         }
         // Advances the LSN bound: it is one above the durable horizon (RANGE-5).
         self.wal.make_durable(Lsn(self.wal.next_lsn().0 - 1))?;
@@ -63,7 +63,7 @@ impl Shared {
         let covered = self.pool.sync_for_checkpoint()?; // CONTROL-4: after the recovery LSNs were read
         let redo_lsn = oldest_page.map_or(begin, |lsn| lsn.min(begin));
         let scan_lsn = oldest_txn.map_or(redo_lsn, |lsn| lsn.min(redo_lsn));
-        let mut next = control.current().clone();
+        let mut next = (*control.current()).clone();
         let keep_lsn = self.keep_lsn(scan_lsn.max(next.scan_lsn));
         if scan_lsn > next.scan_lsn || redo_lsn > next.redo_lsn || keep_lsn > next.keep_lsn {
             next.keep_lsn = next.keep_lsn.max(keep_lsn);
@@ -148,8 +148,8 @@ impl Shared {
             return Ok(());
         }
         let covered = self.pool.sync_for_checkpoint()?; // usually, nothing is left to sync
-        let mut control = self.control.lock();
-        let mut last = Control { covered, ..control.current().clone() };
+        let mut control = self.control.change();
+        let mut last = Control { covered, ..(*control.current()).clone() };
         let next_lsn = self.wal.next_lsn();
         (last.redo_lsn, last.scan_lsn, last.durable_lsn) = (next_lsn, next_lsn, Lsn(next_lsn.0 - 1));
         // Nothing was logged after the last records were archived.
@@ -204,8 +204,8 @@ impl Shared {
         };
         let target = self.restart_past.lock().target(now, time);
         let open = self.active.min_first_lsn().unwrap_or(Lsn::MAX);
-        let control = self.control.lock();
-        let is_there = control.current().redo_lsn >= target && control.current().scan_lsn >= target.min(open);
+        let control = self.control.current();
+        let is_there = control.redo_lsn >= target && control.scan_lsn >= target.min(open);
         (!is_there).then_some(target)
     }
 

@@ -81,7 +81,7 @@ impl Shared {
         // Pages that become dirty from now on get recovery LSNs that are not below `next_lsn`.
         self.wal.make_durable(Lsn(next_lsn.0 - 1))?;
         self.checkpoint_fully()?;
-        if self.control.lock().current().redo_lsn >= next_lsn
+        if self.control.current().redo_lsn >= next_lsn
             && let Err(error) = free.release(&self.env, usize::MAX)
         {
             self.report_unreleased(&error.into());
@@ -146,7 +146,7 @@ impl Shared {
 
     /// Moves the redo LSN toward `begin`, by a bounded number of page writes. Returns `true` if it is there.
     fn is_checkpoint_past(&self, begin: Lsn) -> Result<bool, Error> {
-        let is_past = || self.control.lock().current().redo_lsn >= begin;
+        let is_past = || self.control.current().redo_lsn >= begin;
         if !is_past() {
             let _checkpoint = crate::probe::checkpoint();
             self.wal.make_durable(Lsn(begin.0 - 1))?;

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use azekura_base::cipher::TRAILER_BYTES;
-use azekura_base::sync::{Mutex, random};
+use azekura_base::sync::random;
 use azekura_base::{Cipher, DurableLog, Lsn, TreeId};
 use azekura_btree::{Committed, Env, Record, Writer, roll_back_to};
 use azekura_buffer::page_file::Identity;
@@ -147,7 +147,7 @@ pub(crate) fn open(path: &Path, options: &mut Builder) -> Result<Parts, Error> {
     options.check_cache(control.current().page_size)?;
     let keys = unlock_store(path, &control.current().key_record, options.encryption_key.as_ref())?;
     if control.current().is_new() && !is_made {
-        create::complete(&options.fs, path, control.current(), keys.as_ref())?;
+        create::complete(&options.fs, path, &control.current(), keys.as_ref())?;
     }
     let mut parts = Restart::begin(path, options, control, keys)?.run(control_lock)?;
     parts.recovery.time = began.elapsed();
@@ -170,7 +170,7 @@ fn lock(options: &Builder, path: &Path) -> Result<Box<dyn FileLock>, Error> {
 struct Restart<'a> {
     path: &'a Path,
     options: &'a Builder,
-    control: Arc<Mutex<ControlFile>>,
+    control: Arc<ControlFile>,
     checkpoint_calls: Arc<Notifier>,
     store: Arc<dyn PageStore>,
     pool: Arc<BufferPool>,
@@ -218,7 +218,7 @@ impl<'a> Restart<'a> {
         let env = Env::new(Arc::clone(&pool), Arc::clone(&log) as _, env_options);
         let analysis = Analysis::new(control.current().next_txn);
         let report = RecoveryReport { repaired_pages: repaired.len() as u64, ..RecoveryReport::default() };
-        let control = Arc::new(Mutex::new(control));
+        let control = Arc::new(control);
         Ok(Self {
             path,
             options,
@@ -238,7 +238,7 @@ impl<'a> Restart<'a> {
     }
 
     fn control(&self) -> Control {
-        self.control.lock().current().clone()
+        (*self.control.current()).clone()
     }
 
     fn cipher(&self) -> Option<Arc<dyn Cipher>> {
@@ -385,7 +385,7 @@ impl<'a> Restart<'a> {
             analysis.see(lsn, &record).map_err(|e| bad_record(&dir, lsn, &e))?;
             if lsn >= redo_lsn { redo.record(lsn, &record) } else { Ok(()) }
         };
-        let (fs, durable) = (&*self.options.fs, Some(self.control.lock().log_was_durable_to()));
+        let (fs, durable) = (&*self.options.fs, Some(self.control.log_was_durable_to()));
         let cipher = self.keys.as_ref().map(|keys| &*keys.cipher);
         let files = LogFiles { fs, dir: &dir, database_id, cipher };
         Ok(recovery::replay_durable(files, ranges, scan_lsn, durable, &mut each)?)
@@ -414,7 +414,7 @@ impl<'a> Restart<'a> {
             control.ranges.extend(last);
         }
         control.durable_lsn = replayed.last_lsn.max(control.durable_lsn);
-        self.control.lock().write(control)?;
+        self.control.write(control)?;
         self.new_log(incarnation, first_lsn, None)
     }
 
@@ -435,8 +435,8 @@ impl<'a> Restart<'a> {
             let (fs, path) = (Arc::clone(&self.options.fs), self.path.to_path_buf());
             move || {
                 store.make_room(CATALOG.root, 1).map_err(|error| io_error(&error))?;
-                let mut control = control.lock();
-                let mut next = control.current().clone();
+                let mut control = control.change();
+                let mut next = (*control.current()).clone();
                 next.incarnation = incarnation;
                 next.streams = streams as u64;
                 move_old_gaps(&*fs, &path, &mut next.gaps);
@@ -446,7 +446,7 @@ impl<'a> Restart<'a> {
             }
         };
         let calls = Arc::clone(&self.checkpoint_calls);
-        let log_end = self.control.lock().new_log_end(incarnation);
+        let log_end = self.control.new_log_end(incarnation);
         let wal = Wal::create(
             Arc::clone(&self.options.fs),
             &self.path.join(WAL_DIR),
@@ -547,7 +547,7 @@ impl<'a> Restart<'a> {
         control.next_txn = self.analysis.next_txn;
         if wal.has_begun() {
             control.ranges.retain(|r| r.last_lsn.is_none());
-            self.control.lock().write(control)?;
+            self.control.write(control)?;
             let keep_lsn = self.control().keep_lsn;
             wal.trim(keep_lsn)?;
             return Ok(());
@@ -555,7 +555,7 @@ impl<'a> Restart<'a> {
         control.ranges.clear();
         control.next_tree = catalog.next_id();
         let database_id = control.database_id;
-        self.control.lock().write(control)?;
+        self.control.write(control)?;
         remove_segments(&*self.options.fs, &self.path.join(WAL_DIR), database_id, FIRST_SEGMENT_BYTES)?;
         Ok(())
     }

@@ -414,7 +414,7 @@ impl<'t> Past<'t> {
 
 impl Shared {
     fn redo_lsn(&self) -> Lsn {
-        self.control.lock().current().redo_lsn
+        self.control.current().redo_lsn
     }
 
     /// Makes the log durable up to `lsn` and takes a checkpoint. Pages that become dirty meanwhile have

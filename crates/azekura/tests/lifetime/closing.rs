@@ -1,6 +1,6 @@
 //! Tests of the pages that are written when a store is closed or recovered.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -154,5 +154,36 @@ fn nothing_is_left_to_the_next_opening_after_a_durable_snapshot() {
         let recovery = again.stats().recovery;
         assert_eq!(recovery.records, 0, "{time:?}, {background}: {recovery:?}");
         assert!(again.check(&mut |_, _| ()).unwrap().is_clean());
+    }
+}
+
+/// A slow device delays a checkpoint. Other threads read, commit, and read the counters meanwhile.
+#[test]
+fn no_other_call_waits_for_a_checkpoint() {
+    // The first write of a checkpoint to the page file, and its write of CONTROL.
+    for file in ["pages", "CONTROL"] {
+        let (fs, hold) = HeldFs::new(file, WRITER);
+        let db = changed(Arc::new(fs));
+        let of_checkpoint = db.clone();
+        let checkpoint = move || of_checkpoint.checkpoint();
+        let checkpoint = thread::Builder::new().name(WRITER.into()).spawn(checkpoint).unwrap();
+        hold.wait_for_one();
+        let other = db.clone();
+        let (report, reports) = mpsc::channel();
+        let calls = thread::spawn(move || {
+            let rows = TableDefinition::<u64, [u8]>::new("values");
+            let before = (other.id(), other.stats().log.scan_lsn);
+            other.transact(|tx| tx.table(&rows)?.insert(&7, &[3][..])).unwrap();
+            let snapshot = other.snapshot().unwrap();
+            assert_eq!(snapshot.table(&rows).unwrap().get(&7).unwrap().unwrap(), [3]);
+            assert_eq!((other.id(), other.stats().log.scan_lsn), before, "the checkpoint has not ended");
+            report.send(()).unwrap();
+        });
+        let is_done = reports.recv_timeout(Duration::from_secs(120));
+        hold.release();
+        hold.note_return(); // no call waits for the held write here
+        calls.join().unwrap();
+        checkpoint.join().unwrap().unwrap();
+        assert!(is_done.is_ok(), "a call waited for the write of {file}");
     }
 }
