@@ -128,11 +128,15 @@ impl Cleaner {
             }
         };
         let (clean, help) = (start(run), start(|pool, _| pool.help_writing()));
+        let touch = start(|pool, _| pool.touch_ahead());
         pool.supply.begin();
         pool.notifier.begin(move || {
             clean(); // Refused only after `stop`.
         });
         pool.write_queue.begin(IN_FLIGHT - 1, help);
+        pool.begin_touching(move || {
+            touch(); // Refused only after the end.
+        });
         Ok(Self { pool, jobs })
     }
 }
@@ -142,6 +146,7 @@ impl Drop for Cleaner {
         self.jobs.close(|| {
             self.pool.notifier.stop(&self.pool.supply);
             self.pool.write_queue.end();
+            self.pool.end_touching();
         });
     }
 }

@@ -35,7 +35,8 @@
 //! | `supply`, `write_queue` | misses that wait for free frames; batches that several threads write at once |
 //! | [`store`], [`page_file`] | the storage of pages: the trait, memory, a file with a double-write area |
 //! | [`stats`], [`count`] | counts |
-//! | `memory`, `free_frames`, `index_stack` | the words of all pages; free frames, spare buffers: stacks |
+//! | `memory`, `touch` | the words of all pages; touched before their first use |
+//! | `free_frames`, `index_stack` | free frames, spare buffers: stacks |
 //! | `stall` | points at which a test can stop a thread permanently |
 
 pub mod cleaner;
@@ -77,6 +78,7 @@ mod stall_tests;
 pub mod stats;
 pub mod store;
 mod supply;
+mod touch;
 mod write_back;
 mod write_queue;
 

@@ -1,6 +1,7 @@
 //! The pool's memory: one array of words, zero until pages are loaded, freed only with the pool.
 
 use std::io;
+use std::ops::Range;
 // The words of pages are atomics of `std`, in models too; see `azekura_base::page`.
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -44,9 +45,20 @@ impl PageMemory {
     }
 
     /// Returns the number of buffers.
-    #[cfg(test)]
     pub(crate) fn buffers(&self) -> usize {
         (self.words.len() - ALIGNMENT / 8) / self.page_words
+    }
+
+    /// Returns the size of a buffer.
+    pub(crate) const fn page_bytes(&self) -> usize {
+        self.page_words * 8
+    }
+
+    /// Makes the system provide the memory of these buffers now. Changes no content. A refusal is ignored,
+    /// because the first use of a buffer does the same.
+    pub(crate) fn touch(&self, buffers: Range<u32>) {
+        let first = self.first + buffers.start as usize * self.page_words;
+        touch(&self.words[first..][..buffers.len() * self.page_words]);
     }
 
     /// Returns the words of a buffer.
@@ -107,8 +119,20 @@ fn advise_huge_pages(words: &[AtomicU64]) {
     }
 }
 
+#[cfg(all(target_os = "linux", not(loom), not(miri)))]
+fn touch(words: &[AtomicU64]) {
+    use rustix::mm::{Advice, madvise};
+    let first = words.as_ptr().cast_mut().cast();
+    // SAFETY: the range is that of `words`. This advice (since Linux 5.14) provides memory as a write does,
+    // but changes no content.
+    let _ = unsafe { madvise(first, size_of_val(words), Advice::LinuxPopulateWrite) };
+}
+
 #[cfg(not(all(target_os = "linux", not(loom), not(miri))))]
 fn advise_huge_pages(_words: &[AtomicU64]) {}
+
+#[cfg(not(all(target_os = "linux", not(loom), not(miri))))]
+fn touch(_words: &[AtomicU64]) {}
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -143,6 +167,26 @@ mod tests {
                 assert!(words.as_ptr().addr().is_multiple_of(ALIGNMENT) && words.len() == page_size / 8);
             }
         }
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn touched_buffers_have_memory_and_keep_their_content() {
+        use std::os::unix::fs::FileExt;
+        let pagemap = std::fs::File::open("/proc/self/pagemap").expect("opens");
+        let memory = PageMemory::zeroed(64, 8192);
+        let is_present = |number: u32| {
+            let mut entry = [0; 8];
+            let page = memory.buffer(number).as_ptr().addr() / 4096;
+            pagemap.read_exact_at(&mut entry, page as u64 * 8).expect("reads");
+            entry[7] & 0x80 != 0
+        };
+        let word = |number: u32| &memory.buffer(number)[5];
+        word(20).store(9, Relaxed); // Relaxed: one thread
+        assert!(!is_present(40) && !is_present(50));
+        memory.touch(16..50);
+        assert!((16..50).all(is_present) && !is_present(50));
+        assert_eq!([20, 40].map(|number| word(number).load(Relaxed)), [9, 0]); // Relaxed: one thread
     }
 
     #[test]

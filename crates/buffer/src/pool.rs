@@ -57,6 +57,7 @@ use crate::stall::sync_point;
 use crate::stats::Counters;
 use crate::store::PageStore;
 use crate::supply::FrameSupply;
+use crate::touch::TouchAhead;
 use crate::write_queue::WriteQueue;
 use azekura_base::zeroed::{ZeroedArray, ZeroedMemory};
 
@@ -112,6 +113,7 @@ pub struct BufferPool {
     pub(crate) dirty: DirtyMap,
     pub(crate) supply: FrameSupply,
     pub(crate) write_queue: WriteQueue,
+    touch: TouchAhead,
 }
 
 impl std::fmt::Debug for BufferPool {
@@ -167,6 +169,7 @@ impl BufferPool {
             dirty: DirtyMap::new(frames),
             supply: FrameSupply::default(),
             write_queue: WriteQueue::default(),
+            touch: TouchAhead::default(),
         })
     }
 
@@ -489,6 +492,19 @@ impl BufferPool {
         self.free_if_owned(vacant.map(|vacant| vacant.with(&mut buffer)));
         buffer.into_iter().for_each(|buffer| self.put_spare_buffer(buffer));
         None
+    }
+
+    /// Begins to touch memory ahead, by jobs: `start` starts one, a call of [`Self::touch_ahead`].
+    pub(crate) fn begin_touching(&self, start: impl Fn() + Send + Sync + 'static) {
+        self.touch.begin(&self.words, start);
+    }
+
+    pub(crate) fn end_touching(&self) {
+        self.touch.end();
+    }
+
+    pub(crate) fn touch_ahead(&self) {
+        self.touch.run(&self.words);
     }
 
     #[inline]

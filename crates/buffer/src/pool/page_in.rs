@@ -162,7 +162,9 @@ impl BufferPool {
     }
 
     pub(crate) fn take_spare_buffer(&self) -> Option<u32> {
-        self.spare_buffers.pop(&self.words)
+        let buffer = self.spare_buffers.pop(&self.words)?;
+        self.touch.note_use(buffer, &self.words);
+        Some(buffer)
     }
 
     pub(crate) fn put_spare_buffer(&self, buffer: u32) {
