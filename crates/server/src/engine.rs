@@ -44,6 +44,10 @@ impl Clock {
     }
 }
 
+/// Largest number of snapshots over which a single command is run. Each but the last became too old: writers
+/// filled the memory for row versions before the command had read its rows.
+pub(crate) const MOST_SNAPSHOTS: u32 = 3;
+
 /// The store and the shared state of commands.
 pub(crate) struct Engine {
     pub(crate) db: Database,
@@ -227,8 +231,8 @@ impl Engine {
     }
 
     /// Returns the numbers of keys that have not expired.
-    pub(crate) fn key_counts(&self) -> Result<KeyCounts, azekura::Error> {
-        keyspace::live_counts(&self.db.snapshot()?, self.clock.now_ms())
+    pub(crate) fn key_counts(&self) -> Result<KeyCounts, CommandError> {
+        self.repeat(|| Ok(keyspace::live_counts(&self.snapshot()?, self.clock.now_ms())?))
     }
 
     /// Runs a single command.
@@ -242,23 +246,35 @@ impl Engine {
     }
 
     /// Runs `body` over a snapshot of the present state. The snapshot waits for no lock, and no writer waits
-    /// for it.
+    /// for it. If it becomes too old meanwhile, runs `body` again over a new one ([`MOST_SNAPSHOTS`]).
     pub(crate) fn read<T>(
         &self,
         pending: &mut Pending,
-        body: impl FnOnce(&Keyspace<'_>) -> Result<T, Failure>,
+        body: impl Fn(&Keyspace<'_>) -> Result<T, Failure>,
     ) -> Result<T, CommandError> {
-        self.read_in(&self.snapshot()?, pending, body)
+        self.repeat(|| self.read_in(&self.snapshot()?, pending, &body))
+    }
+
+    /// Runs `read`, which opens a snapshot. If the snapshot becomes too old, because writers fill the memory
+    /// for row versions, runs it again, at most [`MOST_SNAPSHOTS`] times in all.
+    pub(crate) fn repeat<T>(&self, mut read: impl FnMut() -> Result<T, Failure>) -> Result<T, CommandError> {
+        let mut tries = 1;
+        loop {
+            match read() {
+                Err(failure) if failure.is_old_snapshot() && tries < MOST_SNAPSHOTS => tries += 1,
+                done => return done.map_err(|failure| self.client_error(failure)),
+            }
+        }
+    }
+
+    /// Opens a snapshot of the present state.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot, Failure> {
+        Ok(self.db.snapshot()?)
     }
 
     /// Returns `true` if the thread has read pages in lately, so that announced keys could help.
     pub(crate) fn should_prefetch(&self) -> bool {
         self.db.should_prefetch()
-    }
-
-    /// Opens a snapshot of the present state.
-    pub(crate) fn snapshot(&self) -> Result<Snapshot, CommandError> {
-        self.db.snapshot().map_err(|error| self.client_error(error.into()))
     }
 
     /// Runs `body` over a snapshot.
@@ -267,10 +283,8 @@ impl Engine {
         snapshot: &Snapshot,
         pending: &mut Pending,
         body: impl FnOnce(&Keyspace<'_>) -> Result<T, Failure>,
-    ) -> Result<T, CommandError> {
-        let keys = Keyspace::of_snapshot(snapshot, self.clock.now_ms(), &self.context);
-        let value = keys.map_err(Failure::from).and_then(|keys| body(&keys));
-        let value = value.map_err(|failure| self.client_error(failure))?;
+    ) -> Result<T, Failure> {
+        let value = body(&Keyspace::of_snapshot(snapshot, self.clock.now_ms(), &self.context)?)?;
         self.read_from(snapshot, pending);
         Ok(value)
     }
@@ -282,11 +296,11 @@ impl Engine {
         pending: &mut Pending,
         run: Run,
         request: Request<'_>,
-    ) -> Result<Reply, CommandError> {
+    ) -> CommandResult {
         match run {
             Run::Range(apply) => self.read_in(snapshot, pending, |keys| apply(keys, request)),
             Run::Walk(walk) => self.read_in(snapshot, pending, |keys| command::walk_all(keys, walk, request)),
-            Run::Data(_) | Run::Session(_) => Err(CommandError::Syntax),
+            Run::Data(_) | Run::Session(_) => Err(CommandError::Syntax.into()),
         }
     }
 

@@ -251,6 +251,13 @@ pub(crate) const NO_THREAD: &str = "another transaction holds a lock that the re
                                      creates no thread that could serve the other clients meanwhile (limits: \
                                      ulimit -u, pids.max of the cgroup)";
 
+impl Failure {
+    /// Returns `true` if the snapshot that was read has become too old.
+    pub(crate) const fn is_old_snapshot(&self) -> bool {
+        matches!(self, Self::Store(azekura::Error::SnapshotTooOld { .. }))
+    }
+}
+
 impl From<Failure> for CommandError {
     fn from(failure: Failure) -> Self {
         match failure {

@@ -478,6 +478,41 @@ mod tests {
         server.stop().expect("nothing is left");
     }
 
+    #[test]
+    fn a_read_is_repeated_while_its_snapshots_become_too_old() {
+        const ROWS: azekura::TableDefinition<u32, u32> = azekura::TableDefinition::new("rows");
+        let listen = "127.0.0.1:0".parse().expect("an address");
+        let options = ServerOptions { listen, reactors: 1, ..ServerOptions::default() };
+        let builder = Database::builder().background(false).version_bytes(50_000);
+        let server = Server::start(builder.open_in_memory().expect("memory"), options).expect("a server");
+        let engine = &server.shared.as_ref().expect("it runs").engine;
+        for too_old in 0..4 {
+            let mut tries = 0;
+            let read = engine.repeat(|| {
+                tries += 1;
+                let write = |value| {
+                    let put = |tx: &azekura::Transaction| {
+                        (0..1000).try_for_each(|key| tx.table(&ROWS)?.insert(&key, &value))
+                    };
+                    engine.db.transact(put)
+                };
+                write(too_old)?;
+                let snapshot = engine.snapshot()?;
+                if tries <= too_old {
+                    write(9)?;
+                    let _newer = engine.snapshot()?;
+                    write(10)?;
+                }
+                Ok(snapshot.table(&ROWS)?.get(&999)?)
+            });
+            match too_old {
+                0..3 => assert_eq!((read, tries), (Ok(Some(too_old)), too_old + 1)),
+                _ => assert!(matches!(read, Err(CommandError::Retry(_))) && tries == 3, "{read:?}, {tries}"),
+            }
+        }
+        server.stop().expect("nothing is left");
+    }
+
     /// A panic of a committer ends one connection, without a possibly wrong reply. No other connection waits
     /// forever.
     #[test]

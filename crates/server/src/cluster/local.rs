@@ -16,9 +16,9 @@ use azekura_fatbtree::{Growth, LocalEntry};
 
 use super::Cluster;
 use super::owner::LOCK_WAIT;
-use crate::command::{self, CommandResult, Run, Spec};
+use crate::command::{self, CommandResult, Spec};
 use crate::engine::Pending;
-use crate::error::CommandError;
+use crate::error::{CommandError, Failure};
 use crate::keyspace::Keyspace;
 use crate::resp::{Reply, Request};
 use crate::server::Shared;
@@ -69,13 +69,8 @@ impl Cluster {
     /// Opens a snapshot for a command that reads ranges or all keys, if all keys are at this node. Otherwise
     /// the command runs leaf by leaf. Leaves that move later do not matter, because the snapshot keeps their
     /// rows.
-    pub(crate) fn snapshot_of_all(
-        &self,
-        shared: &Shared,
-        run: Run,
-    ) -> Option<Result<Snapshot, CommandError>> {
-        let reads = matches!(run, Run::Range(_) | Run::Walk(_));
-        let entry = reads.then(|| self.local_keys.enter_all())??;
+    pub(crate) fn snapshot_of_all(&self, shared: &Shared) -> Option<Result<Snapshot, Failure>> {
+        let entry = self.local_keys.enter_all()?;
         let snapshot = shared.engine.snapshot();
         drop(entry);
         self.served_here.add(1);

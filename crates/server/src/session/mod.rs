@@ -318,25 +318,40 @@ impl Session {
         if matches!(self.open, Open::None) && self.uses_watched(spec, request) {
             return self.run_with_watched(spec, request);
         }
-        if let (Some(cluster), Open::None, Run::Data(_) | Run::Range(_) | Run::Walk(_)) =
-            (self.shared.cluster.get(), &self.open, spec.run)
-        {
-            return match cluster.snapshot_of_all(&self.shared, spec.run) {
-                Some(snapshot) => self.shared.engine.run_over(&snapshot?, pending, spec.run, request),
-                None => cluster.run(&self.shared, spec, request),
-            };
-        }
         match (&self.open, spec.run) {
             (Open::Failed(error), _) => Err(error.clone()),
             (_, Run::Session(command)) => self.plain(command, request),
             (Open::Live { .. } | Open::ReadOnly { .. }, run) => self.run_in_open(run, request),
             (Open::Remote { .. } | Open::OfCluster { .. }, _) => self.run_remote(spec, request),
-            (Open::None, Run::Data(apply)) => self.shared.engine.run_data(pending, apply, request),
-            (Open::None, run) => {
-                let engine = &self.shared.engine;
-                engine.run_over(&engine.snapshot()?, pending, run, request)
-            }
+            (Open::None, Run::Data(apply)) => match self.shared.cluster.get() {
+                Some(cluster) => cluster.run(&self.shared, spec, request),
+                None => self.shared.engine.run_data(pending, apply, request),
+            },
+            (Open::None, run) => self.run_over_snapshot(spec, run, request, pending),
         }
+    }
+
+    /// Runs a command on ranges of keys, or on all keys, over a snapshot. In a cluster without all keys at
+    /// this node, runs it leaf by leaf.
+    fn run_over_snapshot(
+        &self,
+        spec: &'static Spec,
+        run: Run,
+        request: Request<'_>,
+        pending: &mut Pending,
+    ) -> Result<Reply, CommandError> {
+        let engine = &self.shared.engine;
+        let run_once = || {
+            let snapshot = match self.shared.cluster.get() {
+                Some(cluster) => match cluster.snapshot_of_all(&self.shared) {
+                    Some(snapshot) => snapshot,
+                    None => return Ok(cluster.run(&self.shared, spec, request)?),
+                },
+                None => engine.snapshot(),
+            };
+            engine.run_over(&snapshot?, pending, run, request)
+        };
+        engine.repeat(run_once)
     }
 
     /// Runs a command that may be queued and does not use the store.
