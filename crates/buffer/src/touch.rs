@@ -79,7 +79,7 @@ impl TouchAhead {
         // Relaxed: only distributes the parts to jobs.
         let begin = self.touched.fetch_max(end, Relaxed).max(in_use);
         if begin < end {
-            memory.touch(begin..end);
+            let _ = memory.touch(begin..end); // a hint
         }
     }
 }
