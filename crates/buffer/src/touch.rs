@@ -5,7 +5,7 @@
 //! when the buffers in use come near the end of the touched memory, a job touches the next part. The content
 //! does not change. A thread that is faster than the job touches the memory itself, as without the job.
 
-// Hints, on which no protocol depends; so no model needs to switch threads at them.
+// These are hints on which no protocol depends, so no model needs to switch threads at them.
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use azekura_base::background::Starter;
