@@ -1,5 +1,7 @@
 """Random commands over few keys: well-formed, malformed, at the edges."""
 
+from collections import Counter
+
 KEYS = [b"a", b"b", b"c", b"d", b"e", b"f", b"", b"key with blank", b"\x00\xff\r\n", b"{h}1", b"{h}2",
         b"k" * 100]
 INTEGERS = [b"0", b"1", b"-1", b"2", b"7", b"10", b"-10", b"100", b"9223372036854775807",
@@ -23,6 +25,20 @@ TIMES_MS = [time + b"000" for time in LONG_TIMES] + [b"0", b"-1", b"0000", b"922
 TIMES = LONG_TIMES + [b"0", b"-1", b"9223372036854775807", b"9223372036854776", b"-9223372036854775808"]
 FIELD_TYPES = [b"u1", b"i1", b"u4", b"i5", b"u8", b"i8", b"u16", b"i16", b"u31", b"i32", b"u63", b"i64"]
 ODD_FIELD_TYPES = [b"u64", b"i65", b"u0", b"i", b"x8", b"I8", b"", b"8"]
+
+
+def ends_soon(request):
+    """Whether a request could let a key expire within moments, at another time at each server."""
+    name, times = request[0].upper(), []
+    if name in (b"EXPIRE", b"PEXPIRE", b"SETEX", b"PSETEX"):
+        times = request[2:3]
+    elif name in (b"SET", b"GETEX"):
+        times = [time for word, time in zip(request, request[1:]) if word.upper() in (b"EX", b"PX")]
+    return any(time.isdigit() and 0 < int(time) < 1000 for time in times)
+
+
+# Azekura ends a connection after ten.
+MOST_WRONG_LOGINS = 5
 
 
 def crc64(data):
@@ -59,6 +75,7 @@ class Generator:
     def __init__(self, chance):
         self.chance = chance
         self.multi = {}
+        self.wrong_logins = Counter()
 
     def in_multi(self, connection):
         return self.multi.get(connection, False)
@@ -235,7 +252,7 @@ class Generator:
         units = self.chance.choice([[], [], [b"BIT"], [b"BYTE"], [b"bit"], [b"foo"]])
         return [self.number() for _ in range(self.chance.randint(0, 2))] + units
 
-    def command(self, _connection):
+    def command(self, connection):
         request = self.well_formed()
         roll = self.chance.random()
         if request[0] in (b"COMMAND", b"SCAN", b"RESTORE"):
@@ -250,6 +267,10 @@ class Generator:
             # In place of a time, 1 would let a key expire.
             junk = [word for word in JUNK if word != b"1"]
             request[self.chance.randrange(1, len(request))] = self.pick(junk, ODD_NUMBERS, TEXTS[:6])
+        is_login = request[0].upper() == b"AUTH" and len(request) == 3 and request[1] != b"default"
+        self.wrong_logins[connection] += is_login
+        if ends_soon(request) or (is_login and self.wrong_logins[connection] > MOST_WRONG_LOGINS):
+            return self.command(connection)
         if self.chance.random() < 0.1:
             request[0] = request[0].swapcase()
         return request
