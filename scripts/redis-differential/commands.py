@@ -76,6 +76,7 @@ class Generator:
         self.chance = chance
         self.multi = {}
         self.wrong_logins = Counter()
+        self.watching = set()
 
     def in_multi(self, connection):
         return self.multi.get(connection, False)
@@ -87,6 +88,7 @@ class Generator:
             self.multi[connection] = True
         elif name == b"exec" or (name == b"discard" and b"wrong number" not in reply):
             self.multi[connection] = False
+            self.watching.discard(connection)
 
     # Arguments
 
@@ -239,7 +241,10 @@ class Generator:
             kind = c.choice(FIELD_TYPES if c.random() < 0.95 else ODD_FIELD_TYPES)
             offset = c.choice([b"", b"", b"#"]) + self.offset()
             if c.random() < 0.3:
-                found += [b"OVERFLOW", c.choice([b"WRAP", b"SAT", b"FAIL", b"sat", b"FAIL", b"x"])]
+                # A write that fails can create the key. Only Azekura then refuses the EXEC of a connection
+                # that watches the key.
+                fail = b"SAT" if self.watching else b"FAIL"
+                found += [b"OVERFLOW", c.choice([b"WRAP", b"SAT", fail, b"sat", fail, b"x"])]
             if only_reads or c.random() < 0.3:
                 found += [b"GET", kind, offset]
             else:
@@ -267,6 +272,8 @@ class Generator:
             # In place of a time, 1 would let a key expire.
             junk = [word for word in JUNK if word != b"1"]
             request[self.chance.randrange(1, len(request))] = self.pick(junk, ODD_NUMBERS, TEXTS[:6])
+        if request[0].upper() == b"WATCH":
+            self.watching.add(connection)
         is_login = request[0].upper() == b"AUTH" and len(request) == 3 and request[1] != b"default"
         self.wrong_logins[connection] += is_login
         if ends_soon(request) or (is_login and self.wrong_logins[connection] > MOST_WRONG_LOGINS):

@@ -146,7 +146,7 @@ impl Drop for Cleaner {
         self.jobs.close(|| {
             self.pool.notifier.stop(&self.pool.supply);
             self.pool.write_queue.end();
-            self.pool.end_touching();
+            self.pool.touch.end();
         });
     }
 }

@@ -113,7 +113,7 @@ pub struct BufferPool {
     pub(crate) dirty: DirtyMap,
     pub(crate) supply: FrameSupply,
     pub(crate) write_queue: WriteQueue,
-    touch: TouchAhead,
+    pub(crate) touch: TouchAhead,
 }
 
 impl std::fmt::Debug for BufferPool {
@@ -497,10 +497,6 @@ impl BufferPool {
     /// Begins to touch memory ahead, by jobs: `start` starts one, a call of [`Self::touch_ahead`].
     pub(crate) fn begin_touching(&self, start: impl Fn() + Send + Sync + 'static) {
         self.touch.begin(&self.words, start);
-    }
-
-    pub(crate) fn end_touching(&self) {
-        self.touch.end();
     }
 
     pub(crate) fn touch_ahead(&self) {

@@ -5,6 +5,7 @@
 //! when the buffers in use come near the end of the touched memory, a job touches the next part. The content
 //! does not change. A thread that is faster than the job touches the memory itself, as without the job.
 
+use std::ops::Range;
 // These are hints on which no protocol depends, so no model needs to switch threads at them.
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -22,19 +23,19 @@ const FIRST_BYTES: usize = 1 << 20;
 /// Larger than the number of any buffer.
 const NEVER: u32 = u32::MAX;
 
-/// The end of the touched memory. Buffers are first used in ascending order ([`crate::index_stack`]).
+/// The part of the memory that is touched next. Buffers are first used in ascending order
+/// ([`crate::index_stack`]).
 #[derive(Debug)]
 pub(crate) struct TouchAhead {
-    /// The use of a buffer with this number, or a larger one, starts a job.
+    /// The use of a buffer with this number, or a larger one, adds a step to the number and starts a job. The
+    /// job touches the step that begins with the new number.
     due: AtomicU32,
-    /// The number of buffers that are touched, or are being touched by a job.
-    touched: AtomicU32,
     starter: Starter,
 }
 
 impl Default for TouchAhead {
     fn default() -> Self {
-        Self { due: AtomicU32::new(NEVER), touched: AtomicU32::new(0), starter: Starter::default() }
+        Self { due: AtomicU32::new(NEVER), starter: Starter::default() }
     }
 }
 
@@ -71,16 +72,16 @@ impl TouchAhead {
         }
     }
 
-    /// Touches the memory up to one step beyond the buffer that is due.
+    /// Touches the step that begins with the buffer that is due.
     pub(crate) fn run(&self, memory: &PageMemory) {
-        let due = self.due.load(Relaxed); // Relaxed: a hint
-        let end = due.saturating_add(step(memory)).min(memory.buffers() as u32);
-        let in_use = due.saturating_sub(step(memory));
-        // Relaxed: only distributes the parts to jobs.
-        let begin = self.touched.fetch_max(end, Relaxed).max(in_use);
-        if begin < end {
-            let _ = memory.touch(begin..end); // a hint
+        if let Some(part) = self.part(memory) {
+            let _ = memory.touch(part); // a hint
         }
+    }
+
+    fn part(&self, memory: &PageMemory) -> Option<Range<u32>> {
+        let due = self.due.load(Relaxed); // Relaxed: a hint
+        (due != NEVER).then(|| due..(due + step(memory)).min(memory.buffers() as u32))
     }
 }
 
@@ -108,7 +109,7 @@ mod tests {
         touch.begin(&memory, move || {
             count.fetch_add(1, Relaxed); // Relaxed: one thread
         });
-        let mut ends = Vec::new();
+        let mut parts = Vec::new();
         for buffer in 0..memory.buffers() as u32 {
             let before = started.load(Relaxed); // Relaxed: one thread
             touch.note_use(buffer, &memory);
@@ -116,14 +117,16 @@ mod tests {
             // Relaxed: one thread
             if started.load(Relaxed) > before {
                 touch.run(&memory);
-                ends.push((buffer, touch.touched.load(Relaxed))); // Relaxed: one thread
+                parts.push((buffer, touch.part(&memory)));
             }
         }
         let first = (FIRST_BYTES / PAGE) as u32;
         let expected = (0..16).map(|n| first + n * STEP);
-        assert_eq!(ends.iter().map(|(buffer, _)| *buffer).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
-        let is_ahead = |&(buffer, end): &(u32, u32)| end == (buffer + 2 * STEP).min(8192);
-        assert!(ends.iter().all(is_ahead), "{ends:?}");
+        let expected = expected.map(|buffer| {
+            let next = buffer + STEP;
+            (buffer, (next < 8192).then(|| next..(next + STEP).min(8192)))
+        });
+        assert_eq!(parts, expected.collect::<Vec<_>>());
         touch.end();
         touch.note_use(8191, &memory);
         assert_eq!(started.load(Relaxed), 16); // Relaxed: one thread

@@ -327,7 +327,7 @@ impl Session {
                 Some(cluster) => cluster.run(&self.shared, spec, request),
                 None => self.shared.engine.run_data(pending, apply, request),
             },
-            (Open::None, run) => self.run_over_snapshot(spec, run, request, pending),
+            (Open::None, _) => self.run_over_snapshot(spec, request, pending),
         }
     }
 
@@ -336,7 +336,6 @@ impl Session {
     fn run_over_snapshot(
         &self,
         spec: &'static Spec,
-        run: Run,
         request: Request<'_>,
         pending: &mut Pending,
     ) -> Result<Reply, CommandError> {
@@ -349,7 +348,7 @@ impl Session {
                 },
                 None => engine.snapshot(),
             };
-            engine.run_over(&snapshot?, pending, run, request)
+            engine.run_over(&snapshot?, pending, spec.run, request)
         };
         engine.repeat(run_once)
     }
