@@ -122,10 +122,14 @@ fn advise_huge_pages(words: &[AtomicU64]) {
 #[cfg(all(target_os = "linux", not(loom), not(miri)))]
 fn touch(words: &[AtomicU64]) -> bool {
     use rustix::mm::{Advice, madvise};
-    let first = words.as_ptr().cast_mut().cast();
-    // SAFETY: the range is that of `words`. This advice (since Linux 5.14) provides memory as a write does,
-    // but changes no content.
-    unsafe { madvise(first, size_of_val(words), Advice::LinuxPopulateWrite) }.is_ok()
+    /// Bytes of a call, the size of a huge page. Threads that map memory wait for a call.
+    const PIECE_BYTES: usize = 2 << 20;
+    words.chunks(PIECE_BYTES / size_of::<AtomicU64>()).all(|piece| {
+        let first = piece.as_ptr().cast_mut().cast();
+        // SAFETY: the range is that of `piece`. This advice (since Linux 5.14) provides memory as a write
+        // does, but changes no content.
+        unsafe { madvise(first, size_of_val(piece), Advice::LinuxPopulateWrite) }.is_ok()
+    })
 }
 
 #[cfg(not(all(target_os = "linux", not(loom), not(miri))))]

@@ -121,6 +121,10 @@ impl Log {
                         let epochs = self.epochs.as_deref();
                         epochs.map_or(&stream.notifier, |epochs| &epochs.notifier).wake_from_sleep(); // W3
                     }
+                    if done.is_due && self.options.background && self.epochs.is_none() {
+                        // A transaction of many records then waits less for space, and its commit for less.
+                        stream().notifier.request();
+                    }
                     return Ok(done);
                 }
                 Err(Refused::NoSpace { first_lsn, taken }) => {

@@ -35,6 +35,11 @@ use crate::record;
 static BUFFER_LATCH: Site = Site::new("wal buffer latch");
 static BUFFER_ROOM: Site = Site::new("wal buffer room");
 
+/// A buffer is due to be written when it has the capacity divided by this number. With 4 instead of 2, a
+/// transaction of a little more than a quarter waits for two flushes: loads with 110 KB of log per
+/// transaction have 0.9 of the rate without such early flushes, instead of 1.0.
+const DUE_SHARE: usize = 2;
+
 /// Framed records of one log buffer, in order of their LSNs.
 #[derive(Debug, Default)]
 pub struct Batch {
@@ -101,6 +106,9 @@ pub struct Appended {
     pub lsn: Lsn,
     /// `true` if the log buffer may have been idle before.
     pub was_idle: bool,
+    /// `true` if the record has filled the buffer to a half. A flush that begins now writes while the next
+    /// records arrive.
+    pub is_due: bool,
 }
 
 /// Counters of a buffer.
@@ -232,8 +240,11 @@ impl LogBuffer {
             None => front.draw(self.index, horizon, order),
         };
         // Nothing from here to the end of the copy can fail (BUFFER-1).
+        let before = front.batch.bytes.len();
         front.put(lsn, body);
-        Ok(Appended { lsn: Lsn(lsn), was_idle })
+        let due = before..front.batch.bytes.len();
+        let is_due = due.contains(&(self.capacity_bytes / DUE_SHARE));
+        Ok(Appended { lsn: Lsn(lsn), was_idle, is_due })
     }
 
     /// Exchanges the buffered batch for `empty`, and returns the LSN counter at that moment (BUFFER-2). Later
@@ -382,6 +393,19 @@ mod tests {
         buffer.admit(Admission::None);
         assert_eq!(buffer.append(&horizon, b"", Admission::Undo), Err(Refused::NotAdmitting));
         assert_eq!(horizon.next_lsn(), Lsn(7));
+    }
+
+    #[test]
+    fn one_record_of_each_batch_fills_the_buffer_to_a_half() {
+        let horizon = DurableHorizon::new(1, Lsn(1));
+        let buffer = LogBuffer::new(0, 4096);
+        let append = |len| {
+            let done = buffer.append_in_order(&horizon, &vec![0; len], Admission::All, Order::Newest);
+            done.expect("room").is_due
+        };
+        assert_eq!([1000, 1000, 1000, 500].map(append), [false, false, true, false]);
+        buffer.take(&horizon, &mut Batch::default(), Admission::All);
+        assert_eq!([2100, 100].map(append), [true, false]);
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl ProtocolBuffer {
             #[cfg(feature = "baseline-logs")]
             Self::Serial(buffer) => {
                 let done = buffer.append(horizon, body, admission);
-                done.map(|(lsn, was_idle)| Appended { lsn, was_idle })
+                done.map(|(lsn, was_idle)| Appended { lsn, was_idle, is_due: false })
             }
         }
     }

@@ -69,6 +69,22 @@ fn w3_a_record_without_a_request_becomes_durable() {
 }
 
 #[test]
+fn a_buffer_that_is_half_full_is_written_without_a_request() {
+    let max_delay = Duration::from_secs(3600);
+    let options = WalOptions { background: true, max_delay, ..small(2, 2) };
+    let half = options.buffer_bytes as u64 / 2;
+    let wal = create(&FaultFs::new(), options);
+    for round in 0..3 {
+        let before = wal.stats().record_bytes;
+        let mut last = Lsn(0);
+        while wal.stats().record_bytes < before + half {
+            last = append(&wal, 1, round);
+        }
+        wait_until("the flusher", || wal.durable_lsn() == last);
+    }
+}
+
+#[test]
 fn w3_a_requested_flush_needs_no_further_traffic() {
     let long = Duration::from_secs(3600);
     for protocol in [LogProtocol::PWal, LogProtocol::Serial, LogProtocol::Epoch { interval: long }] {
