@@ -122,7 +122,7 @@ fn advise_huge_pages(words: &[AtomicU64]) {
 #[cfg(all(target_os = "linux", not(loom), not(miri)))]
 fn touch(words: &[AtomicU64]) -> bool {
     use rustix::mm::{Advice, madvise};
-    /// Bytes of a call, the size of a huge page. Threads that map memory wait for a call.
+    /// Bytes of a call, the size of a huge page. A thread that maps memory waits for the end of a call.
     const PIECE_BYTES: usize = 2 << 20;
     words.chunks(PIECE_BYTES / size_of::<AtomicU64>()).all(|piece| {
         let first = piece.as_ptr().cast_mut().cast();

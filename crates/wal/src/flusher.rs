@@ -1,11 +1,11 @@
 //! The log's background jobs: one flusher per stream, one job that prepares segments, one that ends epochs if
 //! there are any, and one that syncs the log if it is synced at intervals.
 //!
-//! A flusher runs while records are buffered. It serves tickets and [`Wal::request_flush`]: while there are
-//! requests, it flushes again and again, and shares the gate with blocking committers. Records without a
-//! request stay in the buffer until they are older than `max_delay` (W3). In a serial log the flusher is
-//! Aether's commit thread, the only thread that writes for commits. In a log with epochs it writes when the
-//! epoch job requests a flush.
+//! A flusher runs while records are buffered. It serves tickets, [`Wal::request_flush`], and buffers that are
+//! more than half full: while there are requests, it flushes again and again, and shares the gate with
+//! blocking committers. Records without a request stay in the buffer until they are older than `max_delay`
+//! (W3). In a serial log the flusher is Aether's commit thread, the only thread that writes for commits. In a
+//! log with epochs it writes when the epoch job requests a flush.
 //!
 //! A job ends when there is nothing to do, and its [`Notifier`] starts it again: an idle log has no thread.
 //! If the process has too few background threads, a job yields its thread to waiting jobs

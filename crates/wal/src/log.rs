@@ -122,7 +122,8 @@ impl Log {
                         epochs.map_or(&stream.notifier, |epochs| &epochs.notifier).wake_from_sleep(); // W3
                     }
                     if done.is_due && self.options.background && self.epochs.is_none() {
-                        // A transaction of many records then waits less for space, and its commit for less.
+                        // So a transaction of many records seldom waits for space, and its commit waits for
+                        // fewer bytes.
                         stream().notifier.request();
                     }
                     return Ok(done);

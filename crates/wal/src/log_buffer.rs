@@ -35,9 +35,9 @@ use crate::record;
 static BUFFER_LATCH: Site = Site::new("wal buffer latch");
 static BUFFER_ROOM: Site = Site::new("wal buffer room");
 
-/// A buffer is due to be written when it has the capacity divided by this number. With 4 instead of 2, a
-/// transaction of a little more than a quarter waits for two flushes: loads with 110 KB of log per
-/// transaction have 0.9 of the rate without such early flushes, instead of 1.0.
+/// A buffer is due to be written when it has more bytes than its capacity divided by this number. With 4
+/// instead of 2, a transaction with a little more log than a quarter of a buffer waits for two flushes: loads
+/// with 110 KB of log per transaction had 0.9 of their rate without early flushes; with 2, they have 1.0.
 const DUE_SHARE: usize = 2;
 
 /// Framed records of one log buffer, in order of their LSNs.
@@ -106,8 +106,8 @@ pub struct Appended {
     pub lsn: Lsn,
     /// `true` if the log buffer may have been idle before.
     pub was_idle: bool,
-    /// `true` if the record has filled the buffer to a half. A flush that begins now writes while the next
-    /// records arrive.
+    /// `true` if the buffer became more than half full with this record. A flush that begins now writes while
+    /// the next records arrive.
     pub is_due: bool,
 }
 
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn one_record_of_each_batch_fills_the_buffer_to_a_half() {
+    fn a_buffer_is_due_once_when_it_becomes_more_than_half_full() {
         let horizon = DurableHorizon::new(1, Lsn(1));
         let buffer = LogBuffer::new(0, 4096);
         let append = |len| {

@@ -149,7 +149,8 @@ pub struct WalOptions {
     pub streams: usize,
     /// Size of a segment file in bytes, rounded up to a multiple of 4 KiB; at least two full buffers.
     pub segment_bytes: u64,
-    /// Size of one log buffer in bytes. A record's body may take up to half of it.
+    /// Size of one log buffer in bytes. A record's body may take up to half of it. With background threads, a
+    /// buffer that is more than half full is written.
     pub buffer_bytes: usize,
     /// Background jobs on or off: one for each stream, which flushes it, and one that prepares segments. They
     /// run in [threads of the process](azekura_base::background). Without background jobs, the calls to the
