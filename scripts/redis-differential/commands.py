@@ -37,7 +37,7 @@ def ends_soon(request):
     return any(time.isdigit() and 0 < int(time) < 1000 for time in times)
 
 
-# Azekura ends a connection after ten.
+# Azekura ends a connection after ten wrong logins.
 MOST_WRONG_LOGINS = 5
 
 

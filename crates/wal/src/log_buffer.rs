@@ -35,9 +35,8 @@ use crate::record;
 static BUFFER_LATCH: Site = Site::new("wal buffer latch");
 static BUFFER_ROOM: Site = Site::new("wal buffer room");
 
-/// A buffer is due to be written when it has more bytes than its capacity divided by this number. With 4
-/// instead of 2, a transaction with a little more log than a quarter of a buffer waits for two flushes: loads
-/// with 110 KB of log per transaction had 0.9 of their rate without early flushes; with 2, they have 1.0.
+/// A buffer is due to be written when it has more bytes than its capacity divided by this number
+/// (`docs/decisions/095-half-full-log-buffers-are-written.md`).
 const DUE_SHARE: usize = 2;
 
 /// Framed records of one log buffer, in order of their LSNs.

@@ -9,8 +9,7 @@ use std::sync::{Mutex, TryLockError};
 use super::{MIN_PAGE_SIZE, PageBuf};
 
 /// Largest total size of the kept buffers in bytes: four batches of a cleaner at the default page size, and a
-/// flush of each of four log streams. With 4 MiB, a load of 512 MiB in key order had 29,000 page faults; with
-/// 8 MiB it has 12,000, and with 16 MiB 8,000.
+/// flush of each of four log streams (`docs/decisions/095-half-full-log-buffers-are-written.md`).
 const KEPT_BYTES: usize = 8 << 20;
 /// Number of buffer sizes: buffers of 4 KiB, 8 KiB, ..., 4 MiB are kept, and larger ones are freed.
 const CLASSES: usize = 11;
@@ -59,8 +58,8 @@ pub fn give(buffers: impl IntoIterator<Item = PageBuf>) {
 }
 
 impl Spare {
-    /// Keeps a buffer. If there are too many bytes then, frees buffers of the class with the most bytes, so
-    /// that many small buffers leave space for large ones.
+    /// Keeps a buffer. If the kept buffers then have too many bytes, frees buffers of the class with the most
+    /// bytes, so that many small buffers do not displace the large ones.
     fn keep(&mut self, buffer: PageBuf) {
         let Some(of_class) = self.classes.get_mut(class(buffer.len())) else { return };
         self.bytes += buffer.len();

@@ -69,7 +69,7 @@ fn w3_a_record_without_a_request_becomes_durable() {
 }
 
 #[test]
-fn a_buffer_that_is_half_full_is_written_without_a_request() {
+fn a_buffer_that_is_more_than_half_full_is_written_without_a_request() {
     let max_delay = Duration::from_secs(3600);
     let options = WalOptions { background: true, max_delay, ..small(2, 2) };
     let half = options.buffer_bytes as u64 / 2;
